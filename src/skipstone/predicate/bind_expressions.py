@@ -80,7 +80,7 @@ _MOST_CASES = 500
 
 
 def _answered(part: Bound) -> Bound:
-    """Adds the note that an index answers a condition which no index on a column answers."""
+    """Notes in the reason of an ``Opaque`` that an index on an expression answers it."""
     if not isinstance(part, Opaque):
         return part
     return replace(part, reason=f"{part.reason}; an index on an expression answers it")
@@ -91,7 +91,8 @@ def _about_expressions(known: Bound) -> Bound | None:
 
 
 def _pair(typed: Typed, negated: bool) -> Pair | None:
-    """The comparison of two columns that compare as their stored values do."""
+    """The ``Pair`` of a comparison of two columns; ``None`` if their stored values do not decide
+    it."""
     if typed.kernel != "compare":
         return None
     left, right = (_widened(arg) for arg in typed.args)
@@ -103,7 +104,7 @@ def _pair(typed: Typed, negated: bool) -> Pair | None:
 
 
 def _widened(typed: Typed) -> str | None:
-    """A column, or one of integers that is cast to wider ones."""
+    """The name of a column, or of an integer column under casts to wider integers."""
     if typed.kernel == "cast" and pa.types.is_integer(typed.type):
         (inner,) = typed.args
         widens = pa.types.is_integer(inner.type) and inner.type.bit_width <= typed.type.bit_width
@@ -112,8 +113,8 @@ def _widened(typed: Typed) -> str | None:
 
 
 def elements_of(lists: Typed) -> Typed:
-    """The elements of a column of lists, or the keys or values of a column of maps, in any form of
-    lists; ``Unusable`` if they have no index."""
+    """The elements of a column of lists, or the keys or values of a column of maps; ``Unusable`` if
+    they can have no index."""
     element = spark_type(lists.type.value_type) if is_list(lists.type) else None
     of_map = lists.kernel in ("map_keys", "map_values")
     column = lists.args[0] if of_map else lists
@@ -140,7 +141,8 @@ def elements_name(elements: Typed) -> str:
 
 
 def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
-    """The lists, and the values of which they must hold one; ``Unusable`` for other conditions."""
+    """The lists, and the values of which each list must hold one; ``Unusable`` for other
+    conditions."""
     if typed.kernel == "array_contains":
         return typed.args[0], typed.args[1:]
     if typed.kernel == "arrays_overlap":
@@ -151,8 +153,8 @@ def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
-    """The values of an expression over one column, for these values of the column; ``Unusable`` if
-    it fails or is NULL."""
+    """The values that an expression over one column has for these values of the column;
+    ``Unusable`` if it fails or is NULL for one of them."""
     from .kernels.rows import values_of
     from .kernels.text import doubtful_case
     from .literals import from_key, order_keys
@@ -173,7 +175,7 @@ def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> li
 
 
 class ExpressionBinder:
-    """What ``binding.py`` does with an expression."""
+    """The part of ``binding.Binder`` that binds expressions."""
 
     session: Zone | None
     ansi: bool
@@ -385,10 +387,11 @@ class ExpressionBinder:
         return value
 
     def images(self, leaf: Leaf) -> list[Bound]:
-        """What conditions on a column imply for the expressions over it alone.
+        """The conditions on expressions over one column that a condition on the column implies.
 
         ``c = v`` implies ``f(c) = f(v)``. A range of c implies a range of f(c) whose preimage
-        contains it: f keeps the order, and fails for no row of a file that has its index.
+        contains it. This is sound because f keeps the order, and fails for no row of a file that
+        has its index.
         """
         if pa.types.is_floating(leaf.type) or len(leaf.values) > _MOST_IMAGES:
             return []  # both zeros are equal, but their values of f may differ
@@ -441,7 +444,8 @@ class ExpressionBinder:
         return found if any(is_expression(name) for name, _ in found.columns()) else None
 
     def indexed(self, operand: Operand) -> Column | None:
-        """A column for an expression that has an index, or for one that keeps the order of such."""
+        """The column of an expression that has an index, or of one that keeps the order of such an
+        expression."""
         if isinstance(operand, Literal | ColumnRef | Opaque):
             return None
         found = self.replaced(operand)

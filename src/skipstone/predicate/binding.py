@@ -94,11 +94,11 @@ def bind(
     """``expr`` over the columns of ``schema``: a bound tree, TRUE for exactly the same rows.
 
     ``session_zone`` and ``ansi`` are Spark's ``spark.sql.session.timeZone`` and
-    ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys``
-    the value of a map's key (``m['k']``) is a column like others. ``expressions`` are those that
-    have an index, with their names (``indexed.py``): conditions on them, and comparisons of columns
-    (``Pair``), get leaves next to the conditions, which alone decide the rows. ``None``: no leaves.
-    ``PredicateError`` when a column does not exist or could be two.
+    ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys`` the
+    value of a map's key (``m['k']``) is a column like others. ``expressions`` maps those that have
+    an index to their names (``indexed.py``). Conditions on them, and comparisons of columns
+    (``Pair``), get leaves next to the conditions, which alone decide the rows; with ``None`` they
+    get none. Raises ``PredicateError`` when a column does not exist or is ambiguous.
     """
     binder = Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)
     if expressions is not None:
@@ -272,7 +272,7 @@ class Binder(ExpressionBinder):
         return self.relation(operand.cast(common), "IN", list(values.values()), negated)
 
     def among(self, operand: Column | Constant, array: pa.Array, negated: bool) -> Bound:
-        """``operand IN array``, as of literals of the array's type."""
+        """``operand IN array``, as if the array's values were literals of its type."""
         from .value_array import as_leaf_values, literal_type, plain, values_in
 
         array = plain(array)
@@ -469,10 +469,8 @@ _LONG = 2**63
 
 
 def _beyond_long(column: Column, op: str, constant: Constant, *sides: Operand) -> bool | None:
-    """The constant that Spark's analyzer puts for an integer against a decimal beyond bigint.
-
-    It holds for nulls too: ``l < 9223372036854775808`` is TRUE for them.
-    """
+    """The constant by which Spark's analyzer replaces a comparison of an integer with a decimal
+    beyond bigint. It holds for nulls too: ``l < 9223372036854775808`` is TRUE for them."""
     if (
         op in ("<", "<=", ">", ">=")
         and kind_of(column.top) is Kind.INTEGER
@@ -489,7 +487,8 @@ def _beyond_long(column: Column, op: str, constant: Constant, *sides: Operand) -
 
 
 def _literal_precision(other: pa.DataType, constant: Constant) -> Constant:
-    """An integer literal next to a decimal takes only the digits that it has."""
+    """The constant at the decimal type with just its digits, if it is an integer next to a decimal.
+    """
     if (
         pa.types.is_decimal(other)
         and isinstance(constant.value, int)

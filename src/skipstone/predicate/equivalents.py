@@ -209,7 +209,7 @@ def unformatted(
 
 def _through_zone(time: Literal) -> bool:
     """Whether a date that is compared with it may be one that a zone skipped, as Manila did in
-    1844, and other zones from 1970 on. Rules of years to come are unknown."""
+    1844, and other zones since 1970. Future rules are unknown."""
     day = time.value
     return (
         time.type == pa.date32()

@@ -1,5 +1,4 @@
-"""``Typer``: makes a typed expression of one as written, and computes the value of a constant
-one."""
+"""``Typer`` turns expressions as written into typed ones, and computes constant ones."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Typer:
-    """``column`` and ``literal`` are those of the binder."""
+    """``column`` and ``literal`` are methods of ``binding.Binder``."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class Typer:
         self.column, self.literal, self.session = column, literal, session
 
     def of(self, operand: Operand) -> Typed:
-        """``Unusable`` if it cannot be computed, or fails for a constant."""
+        """The typed expression; ``Unusable`` if it cannot be computed."""
         match operand:
             case ColumnRef():
                 return self.column(operand)
@@ -120,7 +119,7 @@ class Typer:
     def membership(self, expr: Membership) -> Typed:
         operand = self.of(expr.operand)
         if not isinstance(expr.values, tuple):
-            raise Unusable("")  # the reason of ``among`` says it
+            raise Unusable("")  # ``Binder.among`` gives the reason
         values = [self.of(value) for value in expr.values]
         if not values:
             return constant(False, pa.bool_())
@@ -139,8 +138,8 @@ class Typer:
         return Typed(pa.bool_(), "or", tuple(tests))
 
     def folded(self, typed: Typed) -> Typed:
-        """A constant if all arguments are constants. The expression itself if it fails, because it
-        then fails on rows."""
+        """The value, if all arguments are constants. An expression that fails stays, and fails on
+        rows."""
         if not typed.args or not all(arg.is_constant for arg in typed.args) or is_list(typed.type):
             return typed
         from .kernels.numbers import Failure

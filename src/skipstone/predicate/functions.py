@@ -226,7 +226,7 @@ def like(args: Sequence[Typed], session: Zone | None) -> Typed:
 
 
 def _ilike(args: Sequence[Typed], session: Zone | None) -> Typed:
-    """Spark compares the lower case of both."""
+    """``ILIKE``: Spark compares the lower case of both sides."""
     operand, pattern, escape = args
     if not pattern.is_constant or isinstance(pattern.value, bytes):
         raise Unusable("the pattern is not a literal")
@@ -351,8 +351,8 @@ _TYPES = {
     "l": pa.int64(),
     "t": TIMESTAMP,
 }
-# Functions that only Spark computes, and that an index may be built on: the types of the arguments,
-# with optional ones in capitals, and of the value.
+# Functions that only Spark computes, and that an index may be built on. One letter per argument
+# gives its type, in capitals if it is optional; the last letter is the type of the value.
 _BY_SPARK = """
 get_json_object:ss:s regexp_extract:ssI:s regexp_replace:sss:s date_format:ts:s initcap:s:s
 reverse:s:s replace:sss:s translate:sss:s substring_index:ssi:s lpad:sis:s rpad:sis:s

@@ -182,7 +182,7 @@ def _element_at(args: Sequence[Typed], session: Zone | None) -> Typed:
 # -- the tables -----------------------------------------------------------------------------------
 
 
-# How many arguments, and the typed expression of them.
+# By name: how many arguments a function takes, and its typed expression.
 TIMES: Table = {
     **{
         name: (1, 1, partial(_field, name))

@@ -94,8 +94,7 @@ class Expression:
 def read_expression(
     text: str, schema: pa.Schema, session_zone: str | None = None, *, case_sensitive: bool = False
 ) -> Expression:
-    """The expression that ``text`` spells; it comes from a user, or is a name, which has its own
-    zone.
+    """The expression in ``text``: a user's SQL, or a name, which has its own time zone.
 
     ``PredicateError`` for text that is not SQL and for an unknown column or function,
     ``UnsupportedError`` for an expression that has no index.
@@ -106,7 +105,7 @@ def read_expression(
     elements = _ELEMENTS.fullmatch(sql)
     if elements is not None:
         sql = elements["lists"]
-    # A name may be that of another version, which has more functions.
+    # Another version, with more functions, may have made the name.
     expr = parse_sql(sql, any_function=is_expression(text))
     binder = Binder(schema, case_sensitive, session, True, sql, True)
     try:
@@ -178,14 +177,14 @@ def columns_of_name(name: str) -> tuple[str, ...]:
 
 
 def is_elements(name: str) -> bool:
-    """Whether an index over ``name`` is one on the elements of lists."""
+    """Whether an index over ``name`` is on the elements of lists or maps."""
     return is_expression(name) and _ELEMENTS.fullmatch(_parts(name)[0]) is not None
 
 
 @lru_cache(maxsize=256)
 def elements_of_name(name: str) -> tuple[str, str]:
-    """The column of the elements ``name``; and ``column`` where it is one of lists, else which side
-    of its maps they are, ``map_keys`` or ``map_values``."""
+    """The column that has the elements ``name``, and their kernel: ``column`` for a column of
+    lists, ``map_keys`` or ``map_values`` for a column of maps."""
     elements = _ELEMENTS.fullmatch(_parts(name)[0])
     found = parse_sql(elements["lists"]) if elements else None
     match getattr(found, "operand", None):
@@ -222,7 +221,7 @@ def fields_of_name(name: str) -> dict[str, pa.Field]:
 
 
 def fields_of_names(names: Iterable[str]) -> dict[str, pa.Field]:
-    """The columns that several expressions read; each expression may know only one side of a
+    """The columns that several expressions read; one name may have only the keys or the values of a
     map."""
     found: dict[str, pa.Field] = {}
     for name in names:
@@ -261,7 +260,7 @@ def spark_expression(name: str) -> SparkExpression | None:
 
 
 def names_it(text: str, name: str) -> bool:
-    """Whether a user's text of an expression, or its name, is ``name``."""
+    """Whether ``text``, a user's SQL or a name, means the expression ``name``."""
     if text == name or not is_expression(name):
         return text == name
     try:
@@ -315,8 +314,8 @@ def _check(typed: Typed) -> None:
 
 
 def in_a_zone(typed: Typed) -> bool:
-    """Whether the value may depend on the session's time zone: something other than a column has a
-    timestamp as its argument, or is one."""
+    """Whether the value may depend on the session's time zone: a node other than a column is a
+    timestamp, or has one as an argument."""
     return any(
         node.kernel != "column" and TIMESTAMP in (node.type, *(arg.type for arg in node.args))
         for node in typed.nodes()

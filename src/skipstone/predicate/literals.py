@@ -200,8 +200,8 @@ def from_key(key: Key, type: pa.DataType) -> Value:
 
 # Masks of the bits of a word that its first 0 to 8 bytes cover.
 _LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
-# Fewer byte strings are compared directly. So are others at first: making their words takes as long
-# as so many comparisons.
+# Fewer byte strings than the first number are always compared directly; others so many times as the
+# second, because making their words takes as long.
 _MANY, _OFTEN = 10_000, 8
 
 
@@ -364,10 +364,10 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
 
 
 def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """``float_key`` of many."""
+    """``float_key`` of an array."""
     bits = np.ascontiguousarray(values).view(np.int64)
     keys, sign = bits & _MAGNITUDE, bits >> 63
-    keys ^= sign  # with the next line: negated where the sign is set
+    keys ^= sign  # this and the next line negate where the sign is set
     keys -= sign
     keys[np.isnan(values)] = INFINITE + 1
     return keys

@@ -149,7 +149,7 @@ def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
 
 
 def _isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
-    """The same for many keys, by search, because Arrow would make a set of them for every call."""
+    """``isin`` for many keys, by search: Arrow would make a set of them in every call."""
     if isinstance(keys.data, np.ndarray) and isinstance(among.data, np.ndarray):
         at = _search(among.data, keys.data)
         return np.asarray(among.data[at] == keys.data)
@@ -183,7 +183,7 @@ def _search(ascending: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _runs(keys: Keys) -> NDArray[np.int64]:
-    """How many keys from each key on have its word. Empty if all words differ."""
+    """For each key, how many keys from it on have the same word. Empty if all words differ."""
     _, words = keys.prefixed
     last = np.flatnonzero(np.append(words[1:] != words[:-1], True))
     if len(last) == len(words):

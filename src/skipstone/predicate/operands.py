@@ -64,7 +64,7 @@ current_schema localtimestamp session_user user
 """
 BARE_FUNCTIONS = frozenset(_BARE.split())
 
-# Names of columns in a message.
+# The most names of columns in a message.
 _SHOWN = 4
 
 
@@ -182,11 +182,11 @@ class Column:
         return self if type == self.top else self._under(type, None)
 
     def apply(self, type: pa.DataType, back: Callable[[int, int], list[tuple[int, int]]]) -> Column:
-        """Under a function to ``type`` with this preimage."""
+        """This column under a function to ``type`` with this preimage."""
         return self._under(type, back)
 
     def partial(self) -> Column:
-        """The same, null for some values."""
+        """This column, but null for some values."""
         return replace(self, total=False)
 
     def _under(
@@ -371,7 +371,7 @@ _SPECIAL = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
 
 
-# What a value of a kind looks like in a predicate.
+# How a value of a kind is written in a predicate.
 _LOOKS: dict[Kind, str] = {
     Kind.DATE: "a date is DATE '2026-01-31'",
     Kind.TIMESTAMP: "a time is TIMESTAMP '2026-01-31 12:00:00'",

@@ -192,8 +192,8 @@ def _interval(interval: Any) -> str:
 
 
 def to_sql(tree: Expr | Bound, *, counted: bool = False) -> str:
-    """``tree``, as written or bound, as Spark SQL; ``counted``: how many distinct keys there are,
-    which takes a while of a million."""
+    """``tree``, as written or bound, as Spark SQL. ``counted`` adds how many keys are distinct,
+    which takes a while for a million."""
     match tree:
         case And() if counted:
             return " AND ".join(_child(each, counted=True) for each in tree.children) or "TRUE"

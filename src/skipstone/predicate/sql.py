@@ -263,14 +263,14 @@ def check_syntax(piece: str, text: str, start: int) -> None:
 
 _CLAUSES = {"SELECT", "WHERE"}
 _AFTER = re.compile(r"\s(LIMIT|ORDER\s+BY)\s+[\w`]", re.IGNORECASE)
-# Words, and what follows a column.
+# Several words, and what follows a column.
 _COMPARED = re.compile(
     r"(?P<name>[^\W\d]\w*(?: +\w+)*?) *(?:[=<>!]|(?:IS|IN|LIKE|BETWEEN)\b)", re.IGNORECASE
 )
 
 
 def _as_a_name(piece: str) -> str | None:
-    """How a column is written whose name is a word of the grammar, or several words."""
+    """A hint for a column whose name is a word of the grammar, or several words."""
     compared = _COMPARED.match(piece)
     name = "" if compared is None else compared["name"]
     if " " in name and not any(word.upper() in NOT_COLUMNS for word in name.split()):
@@ -282,7 +282,7 @@ def _as_a_name(piece: str) -> str | None:
 
 
 def _meant(text: str) -> str | None:
-    """How a text of another language is written as a condition of Spark SQL."""
+    """A hint for text of another language: how Spark SQL writes it."""
     first, compared = next(iter(text.split()), ""), _COMPARED.match(text.lstrip())
     if first.upper() in _CLAUSES and (compared is None or compared["name"] != first):
         return "give only the condition that follows WHERE"

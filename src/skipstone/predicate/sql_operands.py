@@ -1,5 +1,5 @@
-"""The operands of ``sql.py``: columns, literals, casts, arithmetic, CASE and the functions that
-``functions.py`` has."""
+"""Parses the operands of ``sql.py``: columns, literals, casts, arithmetic, CASE and the functions
+in ``functions.py``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNITS = {
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
-# Other functions of Spark: names, and beginnings of names.
+# Spark's other functions: their names, then beginnings of names.
 _OF_SPARK = """
 acos acosh aes_decrypt aes_encrypt aggregate all any_value array array_agg array_append
 array_compact array_distinct array_except array_insert array_intersect array_join array_max
@@ -103,8 +103,7 @@ class OperandParser:
         self.text, self.tokens, self.at = text, tokenize(text), 0
         self.any_function = any_function
         self.depth = 0
-        # The words that end a condition at the present place, besides AND, OR and a closing
-        # parenthesis.
+        # The words that end the present condition, besides AND, OR and a closing parenthesis.
         self.stops: list[frozenset[str]] = [frozenset()]
 
     # -- tokens -----------------------------------------------------------------------------------
@@ -344,7 +343,7 @@ class OperandParser:
                 raise UnknownFormError("only Spark computes exists of another test than x = value")
 
     def unknown(self, token: Token, ours: list[str], called: bool) -> Exception:
-        """What to raise for a function that is not among ``ours``."""
+        """The error for a function that is not in ``functions.py``."""
         name = token.text.lower()
         theirs = sorted({*_OF_SPARK.split(), *(type.lower() for type in _CAST_FUNCTIONS)})
         is_word = token.text in NOT_COLUMNS or not called

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # The most spellings that are listed, and the most beginnings of longer texts.
 _MOST, _MOST_PREFIXES = 64, 16
-# From here on, no character has a case.
+# Characters from this one on have no case.
 _CASELESS = 0x1E944
 
 
@@ -87,7 +87,7 @@ def bounds_of(typed: Typed, value: bool) -> tuple[Bound, bool] | None:
 
 
 def _column(typed: Typed) -> Leaf | None:
-    """The only column of a function, as a leaf of it; ``None`` without one."""
+    """The only column of a function, for leaves; ``None`` if it has none or several."""
     found = [arg for arg in (typed, *typed.args) if arg.kernel == "column"]
     others = [arg for arg in typed.args if not arg.is_constant and arg.kernel != "column"]
     if len(found) != 1 or others or found[0].type != pa.string():

@@ -283,8 +283,8 @@ def ignores_case(leaf: Leaf) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pair(Leaf):
-    """A comparison of two columns, as an expression that is TRUE: ``relation`` is one of
-    ``< <= > >= =``. Bounds of both columns answer it (``pruning/pairs.py``)."""
+    """A comparison of two columns, as an expression that equals TRUE. ``relation`` is one of ``< <=
+    > >= =``. Bounds of both columns answer it (``pruning/pairs.py``)."""
 
     left: str = ""
     relation: str = "="
@@ -299,10 +299,9 @@ class Pair(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Joint(Leaf):
-    """Conditions on one column that are TRUE together, next to them in an AND, which they restate.
-
-    No value may match all of them where some values match each. ``op`` is that of the first.
-    """
+    """Conditions on one column that one value meets together. In an AND it lies next to the
+    conditions and restates them: a unit may have values for each, but none for all. ``op`` is that
+    of the first."""
 
     parts: tuple[Leaf, ...] = ()
 
@@ -314,7 +313,7 @@ class Joint(Leaf):
 
     @classmethod
     def of(cls, parts: tuple[Leaf, ...]) -> Joint:
-        """Conditions on one column that hold for no null."""
+        """Of conditions on one column, none of which holds for null."""
         first = parts[0]
         return cls(first.column, first.type, first.op, (), parts)
 
@@ -359,14 +358,15 @@ def is_expression(column: str) -> bool:
     return EXPRESSION in column and column_path(column) == (column,)
 
 
-# Kernel and name of the elements of a list, of all rows: Spark's generator, which no condition has.
+# Kernel and SQL name of the elements of all lists. It is Spark's generator, which no condition can
+# contain.
 ELEMENTS = "explode"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownExpressions:
-    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
-    ``unusable``, why others are not the same there."""
+    """The expressions that have an index: ``names`` by their meaning over a schema, and in
+    ``unusable`` why others have another meaning there."""
 
     names: Mapping[Typed, str]
     unusable: Mapping[str, str]
@@ -376,15 +376,16 @@ NO_EXPRESSIONS = KnownExpressions({}, {})
 
 
 def restates(tree: Expr | Bound) -> bool:
-    """Whether all leaves are of expressions or joint: in an AND, it is TRUE wherever the others
-    are."""
+    """Whether all leaves are of expressions or joint. In an AND, such a tree only restates the
+    rest."""
     if isinstance(tree, And | Or):
         return all(map(restates, tree.children))
     return isinstance(tree, Joint) or (isinstance(tree, Leaf) and is_expression(tree.column))
 
 
 def stored_columns(tree: Bound) -> frozenset[str]:
-    """The columns of the leaves that files have: of expressions, those of pairs and elements."""
+    """The columns of leaves about stored values: plain columns, both columns of a pair, elements.
+    """
     found: set[str] = set()
     for leaf in leaves(tree):
         if isinstance(leaf, Pair):
@@ -395,8 +396,8 @@ def stored_columns(tree: Bound) -> frozenset[str]:
 
 
 def without_expressions(tree: Bound) -> Bound:
-    """The same rows by columns of files alone: a leaf of an expression restates what is next to it
-    in an AND."""
+    """The tree without leaves of expressions. It has the same rows, as these only restate what is
+    next to them in an AND."""
     if isinstance(tree, And | Or):
         joined = conjunction if isinstance(tree, And) else disjunction
         return joined([without_expressions(child) for child in tree.children])  # type: ignore[arg-type]
@@ -442,7 +443,7 @@ def columns_of(expr: Expr) -> set[str]:
 
 
 def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
-    """The operand with ``change`` applied to each of its parts, to those within others first."""
+    """The operand with ``change`` applied to each of its parts, innermost first."""
 
     def inside(each: Operand) -> Operand:
         match each:
@@ -468,7 +469,7 @@ def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
 
 
 def flat(tree: And | Or) -> list[Expr | Bound]:
-    """The children, those of nested nodes of the same kind among them."""
+    """The children, with nested nodes of the same kind replaced by theirs."""
     return _expanded(tree, (type(tree),))
 
 

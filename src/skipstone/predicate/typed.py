@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .types import Value
 
 
-# The type of an ``Interval``, which is only added to a date or a timestamp.
+# The type of an ``Interval``, which can only be added to a date or a timestamp.
 INTERVAL_TYPE = pa.month_day_nano_interval()
 
 
@@ -67,7 +67,8 @@ class Typed:
             stack.extend(reversed(node.args))
 
     def replaced(self, columns: Mapping[Typed, str]) -> Typed:
-        """The same, with its largest expressions that have a column replaced by these columns."""
+        """The expression with its largest parts that are in ``columns`` replaced by these columns.
+        """
         name = columns.get(self.failing())
         if name is not None:
             return Typed(self.type, "column", (), name)
@@ -76,13 +77,13 @@ class Typed:
         return self if same else replace(self, args=args)
 
     def failing(self) -> Typed:
-        """The same with sums that fail instead of wrapping around."""
+        """The expression with sums that fail instead of wrapping around."""
         args = tuple(arg.failing() for arg in self.args)
         wraps = self.kernel in ("+", "-", "negate") and self.value == "wraps"
         return replace(self, args=args, value=None if wraps else self.value)
 
     def by_spark(self) -> str | None:
-        """A function in it that only Spark computes, or ``None``."""
+        """A function within the expression that only Spark computes, or ``None``."""
         return next((node.value for node in self.nodes() if node.kernel == "spark"), None)
 
     def same_in_both_modes(self) -> bool:

@@ -1,4 +1,4 @@
-"""Casts of typed expressions, the types that they meet in, and those of decimal arithmetic."""
+"""Casts of typed expressions, their common types, and the types of decimal arithmetic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def literal_int(arg: Typed, what: str) -> int | None:
 
 
 def shared_type(args: Sequence[Typed], what: str) -> pa.DataType:
-    """The type that Spark gives branches and lists."""
+    """The type to which Spark casts the branches of a CASE and the elements of a list."""
     found = args[0].type
     for each in args[1:]:
         common = meeting(found, each.type)

@@ -145,8 +145,8 @@ def values_in(
     chain: Sequence[pa.DataType],
     session: Zone | None,
 ) -> ValueArray | list[Value]:
-    """The values of a column that equal one of ``array``, whose values are literals of ``type``; a
-    list of values of ``common`` where each of these equals a range, and they are few.
+    """The values of a column that equal one of ``array``, whose values are literals of ``type``. If
+    each equals a range of the column's values, and they are few: a list of values of ``common``.
 
     ``chain`` are the types of the column and of its casts, the last one ``common``. ``Unusable``
     where a cast is not certain.
@@ -202,7 +202,7 @@ def cast_values(
             return arrow(numbers(array).astype(np.float64))
         if b is Kind.DECIMAL:
             try:
-                # Arrow takes no fewer digits than the integers may have.
+                # Arrow refuses a decimal type with fewer digits than the integer type may have.
                 wide_enough = pa.decimal128(min(19 + target.scale, 38), target.scale)
                 return array.cast(wide_enough).cast(target)
             except pa.ArrowInvalid:

@@ -149,7 +149,7 @@ def zone(name: str) -> Zone | None:
 
 
 def zone_text(zone: Zone) -> str:
-    """One text for all names of the same rules, as far as that is certain: of one offset, that."""
+    """The offset for all zones with one fixed offset; else the name of the region."""
     if not zone.fixed:
         return zone.name if zone.fixed is None else "UTC"
     minutes, seconds = divmod(abs(zone.fixed) // SECOND, 60)

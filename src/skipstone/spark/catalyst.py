@@ -1,12 +1,13 @@
-"""Catalyst expressions, which Spark passes to ``listFiles``, as exactly equal predicate trees.
+"""Translates Catalyst expressions, as ``listFiles`` gets them, to exactly equal predicate trees.
 
 ``toJSON`` returns a whole tree in one call: a list of nodes in preorder, each with its class, its
-number of children and its fields, every literal as text. Values that the text loses are fetched:
+number of children and its fields. Literals are text. Further calls fetch values that the text
+loses:
 
 - the values of ``InSet`` (an IN list of more than ten): ``hset().mkString``, a random separator;
 - the same for binary values: ``sql()``, which prints ``X'00FF'``;
 - binary literals: ``value()``, the bytes;
-- TIMESTAMP literals, which print as local text without offset (two instants, one text):
+- TIMESTAMP literals, which print as local text without offset, so two instants may have one text:
   ``value()``, microseconds; a long IN list of them as one array;
 - strings that may not be UTF-8: ``value().getBytes()``;
 - the escape of LIKE: ``escapeChar()``; whether a cast or product fails, wraps around or is NULL
@@ -77,7 +78,7 @@ row_index
 """
 _METADATA_NAMES = frozenset(_NAMES_OF_METADATA.split())
 _METADATA = "a metadata column: Spark itself prunes by it"
-_FETCHES = 64  # values that are fetched one by one per filter; others stay unknown
+_FETCHES = 64  # the most values that are fetched one by one per filter
 _PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
 
 
@@ -260,7 +261,7 @@ class _TreeReader(FunctionReader):
         return parse_type(type) if isinstance(type, str) else None
 
     def opaque(self, index: int, reason: str) -> Opaque:
-        """Node ``index`` as something that prunes nothing."""
+        """Node ``index`` as ``Opaque``, which prunes nothing."""
         if self.fetches > 0 or index == 0:
             self.fetches -= 1
             text = _sql(self.expression().apply(index) if index else self.expression())
@@ -277,7 +278,7 @@ class _TreeReader(FunctionReader):
         return self.settings[name]
 
     def node_at(self, index: int) -> JavaObject:
-        """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.
+        """The JVM object of node ``index``; ``UnreadableLiteral`` if it may be another node's.
 
         Catalyst numbers nodes in preorder as the JSON lists them, but counts the plans inside
         subqueries too.
@@ -296,7 +297,7 @@ class _TreeReader(FunctionReader):
         return found
 
     def fetch(self, pending: list[_Pending]) -> list[Literal | Opaque]:
-        """Literals by their values in the JVM."""
+        """Fetches the values of literals from the JVM."""
         out: list[Literal | Opaque] = []
         for item in pending:
             try:
@@ -373,7 +374,7 @@ class _TreeReader(FunctionReader):
         if type is None:
             return self.opaque(index, f"no index can use type {node['dataType']}")
         if isinstance(child, Attribute) and child.type == node["dataType"]:
-            return child  # a cast to itself, which varchar(n) leaves
+            return child  # varchar(n) leaves a cast to the same type
         mode = "ANSI"
         if pa.types.is_integer(type):
             have = self.type_of(child)
@@ -384,10 +385,10 @@ class _TreeReader(FunctionReader):
                 index, f"without ANSI mode, a cast to {node['dataType']} wraps around"
             )
         if str(node["dataType"]).startswith("interval"):
-            # A number of other units, or truncated to whole ones: one Arrow type, several meanings.
+            # Such a cast may change or cut to the unit, and Arrow has one type for all units.
             return self.opaque(index, f"a cast to {node['dataType']}")
         zone = node.get("timeZoneId")
-        # A date and a text too are made of an instant in the time zone of the cast.
+        # Casts of an instant to a date or a text use the cast's time zone, too.
         t = pa.types
         zoned = t.is_timestamp(type) or t.is_date(type) or t.is_string(type)
         if zoned and zone is not None and zone != self.time_zone:
@@ -476,7 +477,7 @@ class _TreeReader(FunctionReader):
 
     def _Like(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand, pattern = self.match(children)
-        # JSON has the escape as null: a Char has no form there.
+        # ``toJSON`` prints the escape, a ``Char``, as null.
         return PatternMatch(operand, pattern, escape=str(self.node_at(index).escapeChar()))
 
     def _Not(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:

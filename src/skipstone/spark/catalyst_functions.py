@@ -1,7 +1,7 @@
-"""Functions of Catalyst that keep the order of a column, or that equal a CASE.
+"""Translates Catalyst's functions.
 
-``FUNCTIONS`` has those whose arguments are those of the SQL function; the methods of
-``FunctionReader`` have the others. The result of an overflow depends on ANSI mode, which an
+``FUNCTIONS`` has those with the same arguments as the SQL function; the methods of
+``FunctionReader`` translate the others. The result of an overflow depends on ANSI mode, which an
 expression keeps from its analysis. A sum is read as one that may wrap around; a product is read
 only if it fails.
 """
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .session import JavaObject
 
 
-# Functions with their name in the tree. Sums wrap around or fail: a range that wraps is correct for
-# both.
+# Catalyst's classes, each with the function's name in the predicate tree. Sums wrap around or fail:
+# a range that wraps is correct for both.
 _NAMES = """
 Add:wrapping + Subtract:wrapping - UnaryMinus:wrapping negate Divide:/ Year:year TruncDate:trunc
 TruncTimestamp:date_trunc DateAdd:date_add DateSub:date_sub AddMonths:add_months

@@ -113,9 +113,9 @@ class ClusterReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """Checksums of the rows of a table, independent of their order. ``whole`` is the sum of the
-    hashes of rows. ``values`` has, for each column, the number of values that are not null and the
-    sum of their hashes. ``distinct`` estimates the numbers of distinct values."""
+    """Checksums of a table's rows, independent of the order. ``whole`` is the sum of the hashes of
+    rows. ``values`` has, for each column, the number of values that are not null and the sum of
+    their hashes. ``distinct`` estimates the numbers of distinct values."""
 
     rows: int
     whole: int
@@ -193,8 +193,8 @@ def _list(value: str, inner: str, entry: str) -> str:
 
 @contextmanager
 def exact(spark: SparkSession) -> Iterator[None]:
-    """Sets the session to keep values as they were, and to skip no file: a damaged file would be
-    missing in both counts."""
+    """Sets the session to keep values as they are, and to fail on damaged files: skipped ones would
+    be missing in both counts."""
     with set_to(spark, _SETTINGS):
         yield
 
@@ -227,7 +227,7 @@ def write_clustered(
 
 @contextmanager
 def errors_of_job(output: str, *, left: bool) -> Iterator[None]:
-    """``SkipstoneError`` for a job that fails; ``left``: it may have left files."""
+    """Turns an error of Spark into a ``SkipstoneError``; ``left``: the job may have left files."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -340,7 +340,7 @@ class Placing:
         sample: Sequence[pa.Array],
         slots: NDArray[np.int32],
     ) -> Placing:
-        """For rows whose columns are ``names``; ``sample`` are directories and keys of some."""
+        """For rows with the columns ``names``; ``sample``: directories and keys of some rows."""
         curve = Curve.of(job.curve, sample[1:])
         directory = Curve.of("sort", sample[:1])
         ranks = np.sort(_ranks(directory.keys(sample[:1]), curve.keys(sample[1:])))
@@ -377,8 +377,8 @@ def _ranks(directory: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np
 def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
     """For each file an integer that Spark's hash sends to its partition: ``(files,)``.
 
-    So the sample decides where rows go, and Spark takes no sample. A file without such a number
-    shares that of another; this was never seen, as there are far more numbers than files.
+    So Skipstone's sample decides where rows go, and Spark takes none. A file that gets no integer
+    shares the partition of another file; with far more integers than files, this is very unlikely.
     """
     numbers = spark.range(files * (20 + files.bit_length())).selectExpr("cast(id AS int) AS id")
     homes = numbers.selectExpr("id", f"pmod(hash(id), {files}) AS home").groupBy("home")
@@ -392,8 +392,8 @@ def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
 def require_equal(
     before: RowChecksums, after: RowChecksums, table: str, output: str, *, left: bool
 ) -> None:
-    """``SkipstoneError`` if the rows of a written table are not those of its source; ``left``: its
-    files remain."""
+    """Raises ``SkipstoneError`` if a written table has other rows than its source; ``left``: the
+    written files remain."""
     found = before.differences(after)
     if found:
         then = f"do not use {output}: delete it" if left else f"{output} was not kept"

@@ -201,8 +201,8 @@ def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanT
 
 @contextmanager
 def _as_spark_takes_it() -> Iterator[None]:
-    """Raises errors as Spark understands them: for ``NotImplementedError`` it would plan no
-    partitions and return no rows."""
+    """Replaces ``NotImplementedError``: for it, Spark would plan no partitions and return no rows.
+    """
     try:
         with _without_traceback():
             yield
@@ -217,7 +217,7 @@ def _as_spark_takes_it() -> Iterator[None]:
 
 @contextmanager
 def _without_traceback() -> Iterator[None]:
-    """Lets a worker of Spark report an error of the user as its sentence alone.
+    """Lets a Spark worker report a user's error without a traceback.
 
     The worker ends after an error, so the variable reaches no other.
     """
@@ -231,8 +231,8 @@ def _without_traceback() -> Iterator[None]:
 
 
 def _in_directory(path: str, error: SkipstoneError) -> SkipstoneError:
-    """The error, with a better hint where nothing has a relative path: the user's directory may not
-    be that of this worker."""
+    """The error, with a better hint where a relative path does not exist: this worker may run in
+    another directory than the user."""
     is_relative = ":" not in path and not path.startswith(("/", "~"))
     if not is_relative or not error.message.startswith("no such file"):
         return error

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 
-# For so many seconds it is remembered that a table in an object store has no index: a search costs
-# requests for every folder above it.
+# Seconds for which a search that found no index in an object store is not repeated: it costs
+# requests for every folder above the table.
 _ABSENT_SECONDS: Final = 10.0
 _REMEMBERED: Final = 1_000
-# Statements that may be commands with a query; they are parsed once more.
+# Statements that may be commands with a query. Only these are parsed a second time.
 _WRITES: Final = re.compile(r"\b(?:insert|create|replace)\b", re.IGNORECASE)
 _WITH_QUERY: Final = ("InsertIntoStatement", "CreateTableAsSelect", "ReplaceTableAsSelect")
 _WITH: Final = "UnresolvedWith"
@@ -212,7 +212,7 @@ def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaO
         parsed = state.sqlParser().parsePlan(text)
         kind = simple_name(str(parsed.getClass().getName()))
         names = parsed if kind == _WITH else None
-        if names is not None:  # WITH … INSERT, whose names are those of its query
+        if names is not None:  # WITH … INSERT: the names belong to its query
             parsed = names.child()
             kind = simple_name(str(parsed.getClass().getName()))
         if kind not in _WITH_QUERY:
@@ -247,7 +247,8 @@ _ABSENT: LruCache[tuple[str, ...], float] = LruCache(_REMEMBERED)
 
 
 class _PrunerFinder:
-    """Finds the facts of a relation, at the place of the setting or next to its table."""
+    """Finds the facts of a relation at the location that the setting names, or next to its table.
+    """
 
     def __init__(self, session: SparkSession) -> None:
         self._stores = store_cache(session)

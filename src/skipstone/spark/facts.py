@@ -1,18 +1,17 @@
-"""The pruner of transparent reading: it uses the facts of the tables that a relation reads. The
-index is searched next to each root of the relation and next to every folder above it, or at the
-location that the user names. So a partition's folder, a glob or a list of files of an indexed table
-skips as the table does.
+"""The pruner of transparent reading: uses the facts of the tables that a relation reads. It looks
+for an index next to each root of the relation and next to every folder above, or at the location
+that the user names. So a partition's folder, a glob or a list of files of an indexed table skips as
+the table does.
 
 ``StoreCache`` keeps opened stores between the DataFrames of one Spark context. Every ``skip(df)``
-searches its facts again, as an index may have appeared or been dropped. It nearly always finds the
-store of the previous DataFrame, with the columns of the last predicates in memory. A store lists
-its parts for each snapshot and keeps only columns of the same parts, so a cached store is never
-outdated.
+looks for the index again, because it may have appeared or been dropped. Nearly always the store is
+in the cache, with the columns of the last predicates in memory. A store lists its parts for each
+snapshot and keeps only columns of the same parts, so a cached store is never outdated.
 
 **Paimon's sidecars.** Spark reads ``x.parquet.index`` as data, and fails. So a user names the data
-files of such a directory, by a pattern or one by one, and the sidecars are searched there: with
-``pathGlobFilter`` the directories are listed again, without the pattern; where roots are files
-(Spark expands ``dir/*.parquet``), next to each of them. Other relations cost no request.
+files of such a directory, by a pattern or one by one. With ``pathGlobFilter``, the directories are
+listed again without the pattern. Where roots are files (Spark expands ``dir/*.parquet``), a sidecar
+is looked for next to each. Other relations cost no request.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class FactsPruner(Pruner):
         self.sidecars = sidecars
         self.stores, self.info, self.fingerprint = stores, info, fingerprint
         self.reasons = reasons
-        #: what every scan of the relation is pruned by, besides its filters, and Spark's ANSI mode
+        #: a condition for every scan of the relation, besides its filters; and Spark's ANSI mode
         self.keys: Expr | None = None
         self.ansi = True
         self.memory = _memory((info.confs or {}).get(FACTS_MEMORY))
@@ -247,15 +246,16 @@ class FactsPruner(Pruner):
 
 
 def _spelled(schema: pa.Schema, matches: Sequence[MatchedFacts]) -> pa.Schema:
-    """``schema`` with columns spelled as the facts spell them: a catalog may have lower case.
+    """``schema`` with the facts' spelling of columns: a catalog may have lower case.
 
-    Facts are of a column in any case; they are not used where the session tells cases apart.
+    Facts describe a column in any case. They are not used where the session is case-sensitive.
     """
     definitions = (known for each in matches for known in each.snapshot.definitions)
     return spelled_as(schema, indexed_names(definitions))
 
 
-#: the store at a root or a folder above it, at ``locations`` or the place that is named
+#: finds the store of a root, or of a folder above; the second argument is a location that the
+#: catalog names
 StoreAt: TypeAlias = "Callable[[str, str | None], Store | None]"
 
 
@@ -269,7 +269,7 @@ def _stores(locations: Locations, kept: StoreCache | None, *, required: bool) ->
             try:
                 store = find_store(folder, named)
                 store = store if kept is None else kept.kept(store)
-            except SkipstoneError:  # a folder without a parent has no neighbours
+            except SkipstoneError:  # nothing can lie next to a folder without a parent
                 places[place] = None
             else:
                 root = store.location.root

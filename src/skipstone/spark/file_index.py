@@ -146,7 +146,7 @@ class SkippingFileIndex:
         return result
 
     def _query(self) -> RunningQuery | None:
-        """The query that asks now, in the log of scans."""
+        """The query that is being planned, in the log of scans."""
         try:
             return self.log.touch()
         except Exception:  # an error here must not stop a query
@@ -163,12 +163,12 @@ class SkippingFileIndex:
         return int(self.original.sizeInBytes())
 
     def serves(self, pruner: Pruner) -> bool:
-        """True where it lists what it would list with ``pruner``, which was found now."""
+        """True if it would list the same files with ``pruner``, which was found later."""
         known = self._snapshot
         return pruner.same_as(self.pruner, None if known is None else known.matched)
 
     def isTimeTravel(self) -> bool:
-        """A method of newer interfaces than the oldest supported Spark's."""
+        """Newer versions of Spark have this method."""
         ask = getattr(self.original, "isTimeTravel", None)
         try:
             return bool(ask()) if ask is not None else False
@@ -176,14 +176,14 @@ class SkippingFileIndex:
             return False
 
     def hashCode(self) -> int:
-        """The original's."""
+        """The hash of the original, as ``equals`` demands."""
         return self._hash
 
     def equals(self, other: Any) -> bool:
-        """As the original: a plan with the proxy equals the plan without it.
+        """Compares as the original does: a plan with the proxy equals the plan without it.
 
-        For a thread that is ``swapping`` one of two, each equals only itself: Catalyst drops a
-        change that leaves a node equal.
+        On a thread that is ``swapping`` one for the other, each equals only itself: Catalyst drops
+        a change that leaves a node equal.
         """
         known = self.log.find(other)
         swapping = self.swapping if known is None else self.swapping | known.swapping
@@ -207,10 +207,8 @@ class SkippingFileIndex:
     # -- listing and matching ----------------------------------------------------------------------
 
     def _current(self, partition_filters: JavaObject, clock: Clock) -> tuple[_Snapshot, bool]:
-        """Spark's list now, matched, and whether it is new.
-
-        The earlier one is used while Spark's own list has not changed.
-        """
+        """Spark's current list, matched with the facts, and whether it is new. The earlier one is
+        used while Spark's own list has not changed."""
         if self.catalog:
             return self._of_catalog(partition_filters, clock)
         with self._lock:

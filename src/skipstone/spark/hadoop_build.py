@@ -1,4 +1,5 @@
-"""Builds of tables that only the session reaches: Spark reads the files, this process publishes.
+"""Builds the facts of tables that only the session can read: Spark reads the files, this process
+publishes.
 
 Workers cannot reach the session's JVM. So Spark's own reader of whole files (``binaryFile``) brings
 them the data, with its credentials. One file is in memory at a time. The facts return as rows of a

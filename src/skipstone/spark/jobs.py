@@ -232,7 +232,7 @@ def worker_errors() -> Iterator[None]:
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Jobs started meanwhile have this description in Spark's UI."""
+    """Spark's UI shows this description for jobs that start within the block."""
     if is_connect(spark):
         yield
         return

@@ -1,4 +1,4 @@
-"""The last query of a thread, by Spark's own records, and why it read without an index.
+"""Finds a thread's last query in Spark's own records, and why it read without an index.
 
 ``scan_log`` knows the queries that read through an index. Other queries do not call back, so
 ``last_scan`` asks Spark's store of executions, which its SQL tab shows: it has every execution, in

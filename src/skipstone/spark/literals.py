@@ -27,7 +27,7 @@ _REPLACED = "\ufffd"
 
 
 class UnreadableLiteral(ValueError):
-    """A value that is not known exactly: a predicate with it prunes nothing."""
+    """A literal's value is not known exactly, so a predicate with it prunes nothing."""
 
 
 def value_of(text: str, type: pa.DataType) -> Value:

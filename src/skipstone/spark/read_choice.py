@@ -104,12 +104,12 @@ def against_pages(settings: Mapping[str, str], where: str | None) -> str | None:
 
 
 def against_text(settings: Mapping[str, str]) -> str | None:
-    """The setting under which a predicate's text means something else in the session."""
+    """The session's setting that gives a predicate's text another meaning, or ``None``."""
     return harmful_of(settings, {**TEXT, "spark.sql.ansi.enabled": "true"})
 
 
 def harmful_of(settings: Mapping[str, str], harmless: Mapping[str, str]) -> str | None:
-    """The first of ``settings`` without its harmless value, in words."""
+    """The first of ``settings`` that does not have its harmless value, as text."""
     for key, value in harmless.items():
         found = settings.get(key)
         if found is not None and found.lower() != value:

@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-_REMEMBERED = 1_000  # queries, and threads
+_REMEMBERED = 1_000  # the most queries, and the most threads
 _WRAPPED = 16
-# Queries whose joins are known, each with its plan, and the bytes of their keys: the newest query
-# keeps its keys, however many they are.
+# The most queries whose joins are kept, each with its plan, and the most bytes of their keys. The
+# newest query keeps all of its keys.
 _ANALYZED, _MOST_BYTES = 4, 64 << 20
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
-#: local property of the threads of a job for the keys of a join (``joins/keys.py``); option of a
-#: relation that was planned for keys, another relation than one without them
+#: local property of threads that run a job for the keys of a join (``joins/keys.py``); also an
+#: option of a relation that is pruned by keys, so that Spark tells it from one without keys
 KEYS = "skipstone.keys"
 _DESCRIPTION = "spark.job.description"
 #: the jobs of a thread have this tag, followed by the thread's number
 THREAD_TAG = "skipstone-thread-"
 
 
-#: what ``enable(spark, on_scan=…)`` takes
+#: the type of ``on_scan`` in ``enable``
 OnScan: TypeAlias = "Callable[[Scan], object]"
 
 
@@ -90,7 +90,8 @@ class RunningQuery:
     execution: int | None
     number: int | None = None
     scans: list[tuple[object, Scan]] = field(default_factory=list)
-    #: without an execution: the last one before, and the columns (``id#12L``) of the DataFrame
+    #: for a query without an execution: the last execution before it, and the columns (``id#12L``)
+    #: of its DataFrame
     after: int = -1
     outputs: tuple[str, ...] = ()
 
@@ -127,7 +128,7 @@ class ScanLog:
         self.failures: LruCache[str, str] = LruCache(_REMEMBERED)
 
     def register(self, index: LocatedIndex) -> int:
-        """A number for a file index, to find it by."""
+        """A number by which ``find`` finds this file index."""
         number = next(self._numbers)
         self._indexes[number] = index
         return number
@@ -143,7 +144,7 @@ class ScanLog:
         return None if match is None else self._indexes.get(int(match[1]))
 
     def thread(self) -> int:
-        """The JVM thread of this thread: its own, or the one that called back on it."""
+        """The JVM thread that belongs to this Python thread, or that called back on it."""
         if not self.jvm.pinned:
             return 0
         claimed = self.jvm.local_property(_THREAD)
@@ -156,8 +157,8 @@ class ScanLog:
         return known
 
     def claim(self) -> int:
-        """Count the work that Spark does for this thread on other threads as this thread's, which
-        it returns.
+        """Tag this thread, so that work that Spark does for it on other threads counts as its own.
+        Return its number.
 
         ``toArrow`` and ``toPandas`` collect on a new thread, which inherits local properties.
         """
@@ -167,7 +168,7 @@ class ScanLog:
             return thread
         context = self.jvm.context
         context.setLocalProperty(_THREAD, str(thread))
-        # Tags are inherited by new threads too.
+        # New threads inherit tags, so an earlier thread's tag may be there.
         for tag in str(context.getJobTags().mkString(",")).split(","):
             if tag.startswith(THREAD_TAG):
                 context.removeJobTag(tag)
@@ -183,8 +184,8 @@ class ScanLog:
         return len(self._threads) <= 1
 
     def planned_after(self) -> tuple[int, tuple[str, ...]]:
-        """For a last query without an execution: the last execution before it, and the columns of
-        its DataFrame."""
+        """If the last query had no execution: the last execution before it, and the columns of its
+        DataFrame."""
         with self._lock:
             query = self._last.get(self.jvm.thread_id() if self.jvm.pinned else 0)
             return (-1, ()) if query is None else (query.after, query.outputs)
@@ -240,7 +241,7 @@ class ScanLog:
         return executions.getQueryExecution(number)
 
     def explained(self) -> JavaObject | None:
-        """The query that is only explained by the calling JVM thread."""
+        """The query that the calling JVM thread only explains."""
         return self._explained.get(self.thread()) if self._explained else None
 
     def fetches_keys(self) -> bool:
@@ -249,7 +250,7 @@ class ScanLog:
 
     @contextmanager
     def fetching_keys(self, description: str) -> Iterator[None]:
-        """The jobs of this thread are for the keys of a join meanwhile, and none of its query."""
+        """Within the block, this thread's jobs fetch join keys and do not count for its query."""
         context, described = self.jvm.context, self.jvm.local_property(_DESCRIPTION)
         with self._lock:
             self._fetching += 1
@@ -266,10 +267,8 @@ class ScanLog:
     def record(
         self, source: object, scan: Scan, query: RunningQuery | None, made: Mapping[str, str] | None
     ) -> None:
-        """Add a scan of the file index ``source`` to the query of the calling JVM thread, which
-        ``touch`` gave; ``made`` are its settings, where they were read.
-
-        The scans of a job for the keys of a join are none of the query's own.
+        """Add a scan of the file index ``source`` to ``query``, which ``touch`` returned; ``made``
+        are the session's settings, if they were read. Scans of a job for join keys are not added.
         """
         if self.fetches_keys():
             return
@@ -316,7 +315,7 @@ class ScanLog:
                 _LOG.warning("on_scan failed: %s: %s", type(error).__name__, error)
 
     def keep(self, scan: Scan) -> int:
-        """A number for a scan that a plan holds, to find it by."""
+        """A number by which ``kept`` finds this scan, for a plan to hold."""
         number = next(self._numbers)
         with self._lock:
             self._kept.put(number, scan)
@@ -343,7 +342,7 @@ class ScanLog:
 
     @contextmanager
     def capture(self, query: JavaObject) -> Iterator[list[Scan]]:
-        """Scans of ``query``, planned by this thread meanwhile, go into the list, not into a
+        """Within the block, scans of ``query`` that this thread plans go into the list, not into a
         query that runs."""
         thread = self.claim()
         scans: list[Scan] = []

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from ..operands import Unusable
 
-#: what stands between two texts of a match
+#: stands for any text between two literal texts of a match
 GAP = ""
 # The most alternatives that are examined; with more, nothing is known.
 _MOST = 16
@@ -44,11 +44,11 @@ _DOLLAR = rf"(?:(?=\r\n\Z)|(?<!\r)(?=\n\Z)|(?=[\r{_ENDS[2:]}]\Z)|\Z)"
 
 @dataclass(frozen=True, slots=True)
 class JavaRegex:
-    """``re2`` and ``python`` find what the expression finds. ``ends``: it has a ``$``.
+    """A regular expression of Java, translated. ``ends``: it has a ``$``.
 
     ``prefix`` is the text that every match begins with, at the start of the string (``anchored``)
-    or anywhere in it; ``exact`` where the rest does not decide. Every match contains the texts of
-    one of ``alternatives``, in that order; with ``any_case``, in lower case after the match is.
+    or anywhere in it; ``exact``: the prefix alone decides. Every match contains the texts of one of
+    ``alternatives``, in that order; with ``any_case``, once both are in lower case.
     """
 
     re2: str
@@ -66,7 +66,7 @@ class JavaRegex:
 
 
 def java_regex(pattern: str) -> JavaRegex:
-    """``Unusable`` for a form that is not in the list above."""
+    """Translates a pattern; ``Unusable`` for a form that the module docstring does not list."""
     any_case = pattern.startswith("(?i)")
     pattern = pattern[4:] if any_case else pattern
     parser = _RegexParser(pattern, any_case)
@@ -99,7 +99,7 @@ def java_regex(pattern: str) -> JavaRegex:
 
 
 def _texts(pieces: list[str]) -> tuple[str, ...]:
-    """The texts between gaps. U+FFFD also stands for bytes that are not UTF-8, so it is one."""
+    """The texts between gaps. U+FFFD is a gap, too: it also stands for bytes that are not UTF-8."""
     found = [GAP]
     for piece in pieces:
         if piece in (GAP, "\ufffd"):
@@ -113,13 +113,14 @@ class _RegexParser:
     def __init__(self, pattern: str, any_case: bool) -> None:
         self.pattern, self.any_case, self.at = pattern, any_case, 0
         self.out: list[str] = []
-        self.split = False  # alternatives at the top
+        self.split = False  # whether the outermost level has alternatives
         self.seen: set[str] = set()
         self.literal, self.rest, self._open = "", "", True
         self.tail, self.dollars = True, 0
 
     def alternatives(self, depth: int) -> list[list[str]]:
-        """Reads them, and gives the characters of each with gaps where others may be."""
+        """Reads alternatives: for each, the characters of every match, and ``GAP`` for any others.
+        """
         if depth > 50:
             raise Unusable("the regular expression is nested too deeply")
         found: list[list[str]] = []
@@ -165,7 +166,7 @@ class _RegexParser:
         return found
 
     def quantifier(self, text: str) -> int:
-        """How often the atom occurs at least."""
+        """Reads a quantifier: how often the atom occurs at least."""
         if self.out[-1] in ("^", _DOLLAR):
             raise Unusable("a quantifier after an anchor is not decided")
         low, _, high = text.strip("{}").partition(",")
@@ -183,7 +184,7 @@ class _RegexParser:
         return {"*": 0, "?": 0, "+": 1}.get(text) or (int(low) if low.isdecimal() else 0)
 
     def atom(self, depth: int) -> str | list[list[str]]:
-        """Reads one: the character, or the characters of alternatives."""
+        """Reads an atom: its character, or the characters of its alternatives."""
         char = self.pattern[self.at]
         self.at += 1
         match char:
@@ -231,7 +232,8 @@ class _RegexParser:
         return char
 
     def escaped(self) -> str:
-        """After a backslash: a character, or a class without its brackets, ``^`` if negated."""
+        """Reads on after a backslash: a character, or a class without brackets, with ``^`` if
+        negated."""
         char = self.pattern[self.at : self.at + 1]
         self.at += 1
         if char.lower() in _CLASSES and char:
@@ -248,7 +250,7 @@ class _RegexParser:
         return char
 
     def characters(self) -> str:
-        """A class, after its bracket."""
+        """Reads a class after its opening bracket."""
         negated = self.pattern.startswith("^", self.at)
         self.at += negated
         parts: list[str] = []
@@ -270,7 +272,7 @@ class _RegexParser:
         return f"[{'^' if negated else ''}{''.join(parts)}]"
 
     def spans(self, low: str, high: str) -> list[tuple[str, str]]:
-        """A range, and the ASCII letters in it in the other case where case is ignored."""
+        """A range; if case is ignored, also its ASCII letters in the other case."""
         found = [(low, high)]
         for first, last in (("a", "z"), ("A", "Z")) if self.any_case else ():
             inside = max(low, first), min(high, last)
@@ -292,7 +294,7 @@ class _RegexParser:
 
 
 def _escape(char: str) -> str:
-    """A character for both, inside a class and outside."""
+    """The character, escaped for RE2 and Python, inside a class and outside."""
     if char.isalnum() or char == "_" or not char.isascii() or char in "\n\r\t\f\x07\x1b\x0b \x00":
         return char
     return "\\" + char if char.isprintable() else char

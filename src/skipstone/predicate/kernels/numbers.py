@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Failure(Exception):
-    """What Spark too would refuse, in words, and another way to write it."""
+    """Spark would fail, too; ``instead`` is another way to write the expression."""
 
     def __init__(self, message: str, instead: str = "") -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ def _checked(call: Callable[[], pa.Array], type: pa.DataType, wider: str | None 
 
 
 def _wider(type: pa.DataType) -> str:
-    """A type in which the same sums and products have room."""
+    """A wider type for sums and products, as SQL."""
     if pa.types.is_decimal(type):
         return "DOUBLE"
     return "BIGINT" if type.bit_width < 64 else "DECIMAL(20, 0)"
@@ -84,7 +84,7 @@ def rounded(values: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _refuse_zero(left: Any, right: Any) -> None:
-    """Spark divides where both are known."""
+    """Raises ``Failure`` where Spark would divide by zero: NULL / 0 is NULL."""
     zero = pc.equal(right, scalar(0, right.type))
     if isinstance(zero, pa.Scalar) or isinstance(left, pa.Array):
         zero = pc.and_(pc.is_valid(left), zero)

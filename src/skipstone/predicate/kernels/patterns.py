@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanArray:
-    """Per word: whether it begins with ``values[0]``, or is LIKE it with the escape ``values[1]``;
+    """Whether each word begins with ``values[0]``, or is LIKE it with the escape ``values[1]``;
     null for null. With ``values[3]``, whether its lower case is LIKE it."""
     if prefix:
         return pc.starts_with(as_bytes(words), encoded(str(values[0])))
@@ -43,8 +43,8 @@ def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanAr
 
 
 def _found(text: pa.Array, expression: str, decide: Callable[[str], bool]) -> pa.BooleanArray:
-    """Per text: whether RE2 finds ``expression``. Where the expression is too long, distinct texts
-    are decided one by one."""
+    """Whether RE2 finds ``expression`` in each text. If the expression is too long for RE2,
+    ``decide`` decides each distinct text."""
     try:
         return pc.match_substring_regex(text, expression.encode())
     except (pa.ArrowInvalid, UnicodeEncodeError):  # RE2 takes UTF-8 of limited length

@@ -128,7 +128,7 @@ class RowValues:
 
 
 def _open(found: pa.Array, neutral: bool) -> Flags:
-    """Where the next argument of AND or OR counts."""
+    """The rows for which AND or OR needs its next argument."""
     known: Flags = np.asarray(numbers(found), np.bool_) == neutral
     return known | ~validity(found)
 
@@ -160,8 +160,8 @@ def values_of(
 
 
 def _require_utf8(node: Typed, words: Any) -> None:
-    """Refuses bytes of a column, of a list or map, or of a binary value as code points. What the
-    kernels of text make of others is UTF-8."""
+    """Raises ``UnsupportedError`` if bytes of a column, a list, a map or a binary value are not
+    UTF-8, where code points are needed. The kernels make only UTF-8 of UTF-8."""
     if not isinstance(words, pa.Array) or not pa.types.is_string(words.type):
         return
     is_made = node.kernel in _UNICODE and not any(pa.types.is_binary(arg.type) for arg in node.args)
@@ -257,7 +257,7 @@ def _size(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Arra
 
 
 def _array_contains(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
-    """NULL where the value is not found among elements that have a null."""
+    """NULL if the value is not found and an element is null."""
     lists, wanted = values
     elements, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
     from ..literals import stored
@@ -280,7 +280,7 @@ def _array_contains(node: Typed, values: Sequence[Datum], session: Zone | None) 
 
 
 def _arrays_overlap(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
-    """NULL where no element is in both, both have some, and one of them has a null."""
+    """NULL if no element is in both lists, neither is empty, and one has a null."""
     from ..literals import stored
 
     count = len(values[0])
@@ -326,7 +326,8 @@ def _map_side(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.
 
 
 def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
-    """The value of a key: of several entries the first. ``value`` is the type of the keys."""
+    """The value of a map's key, from its first entry with the key. ``value``: the type of the keys.
+    """
     maps, wanted = values
     from ..literals import stored
 

@@ -1,12 +1,11 @@
-"""Functions of text as Spark has them: positions count code points from one, and case is that of
-full Unicode mappings (``ß`` becomes ``SS``), which Python has and Arrow has not.
+"""Functions of text as Spark computes them. Positions count code points from one. Case follows the
+full Unicode mappings (``ß`` becomes ``SS``), which Python has and Arrow lacks.
 
-Spark takes case from its Java or ICU, of another version of Unicode than Python's. The case of a
-character is **settled** if all versions that either may have agree. That is so of the signs and
-scripts without case in ``CASELESS`` and ``_ALSO``, and of what Unicode 3.2 has (Python keeps the
-tables of that version) if it is no letter, or has another case of characters that 3.2 has too: a
-pair never changes. A letter without one may get it (U+0264 and U+019B did), and so may all that a
-version lacks.
+Spark takes case from Java or ICU, whose version of Unicode may differ from Python's. The case of a
+character is **settled** if all these versions agree. It is for the signs and scripts without case
+in ``CASELESS`` and ``_ALSO``. It is for a character of Unicode 3.2 (Python keeps its tables) that
+is no letter, or whose other case is in 3.2 too, because such a pair never changes. A letter without
+another case may get one (U+0264 and U+019B did), and so may a character that a version lacks.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def unsettled(text: str) -> str:
 
 
 def doubtful_case(node: Typed, columns: Iterable[pa.Array]) -> str:
-    """Why ``upper`` or ``lower`` in an expression may differ from Spark's over these columns, if
-    they may."""
+    """Why ``upper`` or ``lower`` in an expression may differ from Spark's over these columns, or
+    ""."""
     nodes = list(node.nodes())
     if not any(each.kernel in _CASES for each in nodes):
         return ""
@@ -100,13 +99,14 @@ def _length(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Arra
 
 
 def _trim(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
-    """``value``: which sides. Spark trims spaces alone."""
+    """``value``: ``trim``, ``ltrim`` or ``rtrim``. Spark trims spaces alone."""
     trim = {"trim": pc.utf8_trim, "ltrim": pc.utf8_ltrim, "rtrim": pc.utf8_rtrim}[node.value]
     return trim(values[0], " ")
 
 
 def _substring(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
-    """``value``: the place, from 1, from the end below 0; and how many, or ``None``."""
+    """``value``: the position, from 1, or negative from the end; and the count, or ``None`` for
+    all."""
     place, count = node.value
     words = values[0]
     cut = pc.utf8_slice_codeunits if pa.types.is_string(words.type) else pc.binary_slice

@@ -1,7 +1,7 @@
 """Fields of dates and timestamps, truncation, intervals: proleptic Gregorian, any year, as Java.
 
-A timestamp is shown by the clocks of the session zone. A local time that they skip moves forward by
-the gap, one that they show twice is the earlier; truncated to an hour or minute, it keeps its
+A timestamp has the local time of the session zone. A local time that the zone skips moves forward
+by the gap. One that occurs twice is the earlier; truncated to an hour or minute, it keeps its
 offset. Rows outside the years in which ``zones.py`` knows a region's rules fail.
 """
 
@@ -75,8 +75,8 @@ def to_instant(zone: Zone, local: Longs) -> Longs:
 
 
 def _nearest(zone: Zone, local: Longs, offsets: Longs) -> Longs:
-    """The instants of local times, with these offsets where clocks may show them so: Java keeps the
-    offset of what it moves."""
+    """The instants of local times, at these offsets where the zone has them then: Java keeps the
+    offset of a time that it moves."""
     found = local - offsets
     if zone.fixed is not None:
         return found
@@ -96,7 +96,7 @@ def day_starts(zone: Zone, days: Longs) -> Longs:
 
 
 def ticks(values: pa.Array) -> tuple[Longs, NDArray[np.bool_]]:
-    """Days or microseconds, and which are not null; under a null, the first that is known."""
+    """Days or microseconds, and which are not null. A null has the first value that is not null."""
     valid = validity(values)
     raw = values.view(pa.int32() if pa.types.is_date(values.type) else pa.int64())
     found = numbers(raw).astype(np.int64)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-#: the the most files that are asked for their partition
+#: the most files, or folders, whose partition values are read
 MOST_ASKED: Final = 10_000
 
 _SERDES: Final = {"ParquetHiveSerDe": "parquet", "OrcSerde": "orc"}
@@ -43,7 +43,7 @@ _REDACTED: Final = "(redacted)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedTable:
-    """A table as the commands describe it; ``quoted`` is its name for other commands.
+    """A table as SQL commands describe it; ``quoted`` is its name in other commands.
 
     ``undecided``: columns whose stored values do not decide a predicate, such as ``char(n)``.
     """
@@ -60,8 +60,8 @@ class DescribedTable:
 
     @classmethod
     def of(cls, spark: SparkSession, name: str) -> DescribedTable:
-        """``UnsupportedError`` for a view, for a table that has no plain files, and for what is not
-        known under Connect."""
+        """The table ``name``. Raises ``UnsupportedError`` for a view, for a table without plain
+        files, and where Connect does not show what a read needs."""
         schema = json.loads(spark.table(name).schema.json())
         table: Any = spark.catalog.getTable(name)
         if table.isTemporary or "VIEW" in str(table.tableType):
@@ -117,7 +117,7 @@ class DescribedTable:
         )
 
     def partitions(self) -> list[tuple[dict[str, str | None], str]]:
-        """The values of each partition that has rows now, and where it lies."""
+        """The values and the folder of each partition that has rows now."""
         frame = self.spark.table(self.quoted)
         uris: dict[str, list[str]] = {}
         files = frame.inputFiles()
@@ -135,7 +135,7 @@ class DescribedTable:
             found = self._values(frame, "input_file_name()") if files else {}
         else:
             found = self._values(_of_files(frame, [each[0] for each in uris.values()]))
-            # A file without rows has no values. Then the other files of its folder are asked.
+            # A file without rows shows no values. Then the other files of its folder are read.
             rest = [uri for at, each in uris.items() if at not in found for uri in each[1:]]
             found |= self._values(_of_files(frame, rest)) if rest else {}
         return [(values, folder) for folder, each in found.items() for values in each]
@@ -143,7 +143,7 @@ class DescribedTable:
     def _values(
         self, frame: DataFrame, file: str = "_metadata.file_path"
     ) -> dict[str, list[dict[str, str | None]]]:
-        """The partitions whose rows ``frame`` has, by folder."""
+        """The values of the partitions in ``frame``, by folder."""
         names = [f"`{each.replace('`', '``')}`" for each in self.partitioned_by]
         texts = [f"CAST({each} AS STRING)" for each in names]
         found: dict[str, list[dict[str, str | None]]] = {}
@@ -180,7 +180,7 @@ def _files_of(name: str, said: Mapping[str, str]) -> tuple[str, str]:
 def _require_visible(
     name: str, root: str, fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
 ) -> None:
-    """``UnsupportedError`` where Spark hides from a client what a plan needs."""
+    """Raises ``UnsupportedError`` where Spark hides from clients what a plan needs."""
     for key, value in properties.items():
         if _REDACTED in value and key.startswith(("skipstone.", "file-index.")):
             raise UnsupportedError(
@@ -246,7 +246,7 @@ def _details(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
 def _require_own_reader(
     spark: SparkSession, name: str, root: str, format: str, *, hive: bool
 ) -> None:
-    """``UnsupportedError`` where a setting lets Spark read the table in another way."""
+    """Raises ``UnsupportedError`` where a setting turns Spark's own reader off for the table."""
     needed = ["spark.sql.hive.manageFilesourcePartitions"]
     if hive:
         needed.append(f"spark.sql.hive.convertMetastore{format.capitalize()}")

@@ -1,15 +1,15 @@
 """A table of Spark's catalog: where its files lie, how they are read, and its partitions.
 
 The session resolves the name, so a table is what ``spark.table(name)`` reads: tables ``USING
-parquet``, and Hive's where Spark reads them with its own reader. Views, and tables of version 2
-catalogs, are refused in words.
+parquet``, and Hive's where Spark reads them with its own reader. Views and tables of version 2
+catalogs raise ``UnsupportedError``.
 
 **Partitions.** Where the catalog lists the partitions, they are the table: a folder that it does
 not list is not read, and a partition may lie anywhere (``LOCATION``). Its values are those of the
 catalog, whatever the folder is called, with the types of the catalog. Files belong to the partition
 whose location is their folder; Spark reads no folders below it.
 
-The partitions come as one text from the JVM (``Jvm.join``). Each prints as
+The JVM sends all partitions as one text (``Jvm.join``). Each prints as
 
     CatalogPartition(
     <tab>Partition Values: [day=2024-01-01, kind=a]
@@ -17,8 +17,8 @@ The partitions come as one text from the JVM (``Jvm.join``). Each prints as
     <tab>…
 
 A value may hold any text, and Spark 3.5 prints locations as URIs (a blank as ``%20``), Spark 4 as
-paths. Where a text can be read in two ways, that partition is asked by calls.
-A session of Spark Connect has no JVM: there, commands of SQL say the same (``connect.py``).
+paths. Where a text can be read in two ways, calls ask that partition for each value. A session of
+Spark Connect has no JVM: there, SQL commands return the same (``connect.py``).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class CatalogTable:
     - ``buckets``: how it is bucketed, in words, or "";
     - ``properties``: its ``TBLPROPERTIES``;
     - ``partitions``: asks for the partitions that the catalog lists now;
-    - ``described``: under Spark Connect, what its commands say.
+    - ``described``: the result of the SQL commands under Spark Connect.
     """
 
     spark: SparkSession
@@ -144,7 +144,7 @@ class CatalogTable:
 
     @classmethod
     def _by_commands(cls, spark: SparkSession, name: str) -> CatalogTable:
-        """The same of a session of Spark Connect."""
+        """``of`` for a session of Spark Connect."""
         try:
             found = DescribedTable.of(spark, name)
         except SkipstoneError:
@@ -178,18 +178,18 @@ class CatalogTable:
 
     @property
     def index_location(self) -> str | None:
-        """Where its index lies by ``TBLPROPERTIES``."""
+        """The location of its index in ``TBLPROPERTIES``."""
         return self.properties.get(INDEX_PROPERTY)
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The indexes to build by ``TBLPROPERTIES``."""
+        """The indexes to build, from ``TBLPROPERTIES``."""
         said = self.properties.get(INDEXES_PROPERTY, "")
         return tuple(each.strip() for each in said.split(";") if each.strip())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the table, apart from its files."""
+        """Lines for ``describe``: name, partition columns, buckets."""
         found = [f"table {self.name} of the catalog"]
         if self.partition_types.names:
             whose = "listed by the catalog" if self.lists_partitions else "found in the folders"
@@ -299,13 +299,13 @@ def _why_not(leaf: JavaObject, found: Reason | None) -> str:
 
 
 def _parsed(text: str, names: Sequence[str]) -> CatalogPartition | None:
-    """A partition by its text; ``None`` where that can be read in two ways, or in none."""
+    """Parses a partition's text; ``None`` where it is malformed or can be read in two ways."""
     if not text.startswith(_HEAD) or text.count(_LOCATION) != 1:
         return None
     values, _, rest = text[len(_HEAD) :].partition(_LOCATION)
     location, *lines = rest.split("\n")
     if "%" in location:
-        return None  # of a URI, or of a name
+        return None  # an escape of a URI, or part of a name
     if not lines or not location or not all(line[:1] in ("\t", ")") for line in lines):
         return None
     marks = [f", {name}=" for name in names[1:]]
@@ -318,14 +318,14 @@ def _parsed(text: str, names: Sequence[str]) -> CatalogPartition | None:
     left = values[len(first) :]
     for name, mark in zip(names, [*marks, ""], strict=True):
         if mark and mark not in left:
-            return None  # in another order
+            return None  # the columns are in another order
         value, _, left = left.partition(mark) if mark else (left, "", "")
         found[name] = _value(value)
     return CatalogPartition(values=found, location=canonical_path(location))
 
 
 def _asked(partition: JavaObject, names: Sequence[str]) -> CatalogPartition:
-    """A partition by calls for each of its values."""
+    """Reads a partition by one py4j call for each value."""
     spec = partition.spec()
     values = {name: _value(spec.apply(name)) for name in names}
     path = partition.storage().locationUri().get()

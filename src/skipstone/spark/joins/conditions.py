@@ -317,8 +317,8 @@ class QueryJoins:
                 stack.append((child, new))
 
     def _below(self, node: PlanNode, wanted: int) -> Iterator[tuple[PlanNode, Nodes | None]]:
-        """The children that have the column ``wanted``, and the expression that it is there, if it
-        is another one."""
+        """The children that have the column ``wanted``; and its expression there, if it is not the
+        column itself."""
         name, children, java = node.name, node.children, node.java
         if name == "Project":
             at = self._position(node, wanted)
@@ -457,14 +457,14 @@ def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Itera
 
 
 def _compared(key: Nodes) -> Nodes:
-    """A key without the functions that Spark adds to compare floating-point numbers: for indexes,
-    too, NaN equals NaN, and 0.0 equals -0.0."""
+    """A key without the functions that Spark adds to compare floating-point numbers: indexes treat
+    NaN and -0.0 in the same way."""
     added = (f"{_EXPRESSION}KnownFloatingPointNormalized", f"{_OPTIMIZER}NormalizeNaNAndZero")
     return [node for node in key if node["class"] not in added]
 
 
 def _attribute(key: Nodes) -> int | None:
-    """Where the one column of an expression is; ``None`` where it has several, or a subquery."""
+    """The place of an expression's only column; ``None`` if it has several, or a subquery."""
     found = [at for at, node in enumerate(key) if "exprId" in node]
     return found[0] if len(found) == 1 and len(columns_of(key)) == 1 else None
 
@@ -479,7 +479,7 @@ def _bare(key: Nodes) -> list[object]:
 
 
 def _unnamed(expression: JavaObject) -> Nodes:
-    """An expression of a list without its alias."""
+    """An expression of a SELECT list without its alias."""
     nodes: Nodes = json.loads(expression.toJSON())
     return nodes[1:] if nodes[0]["class"] == f"{_EXPRESSION}Alias" else nodes
 

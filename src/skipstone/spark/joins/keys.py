@@ -1,14 +1,14 @@
-"""The keys of one side of a join: ``KeySource``. The first that there is:
+"""``KeySource`` finds the keys of one side of a join. It takes the first of these that exists:
 
 1. the broadcast of the side. Its hash table has the keys of the rows that the join will use.
    Adaptive execution has finished it, or has at least begun it, when the other side lists its
    files. Nothing is computed twice;
 2. the value of a scalar subquery, which Spark finds before it reads the rows that are compared;
 3. rows of the driver (a ``LocalRelation``), without a job;
-4. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
-   small against what is left to read, have the same rows each time (no limits, no rows of an RDD or
-   of another database, no user's functions), and the key needs an index. Data of ``df.cache()`` is
-   read from the cache; the first of the two runs fills it.
+4. a job over the distinct keys, for joins that shuffle. The side is read twice. So the side must be
+   small against what is left to read, and must give the same rows each time: no limits, no rows of
+   an RDD or of another database, no user's functions. The key needs an index. Data of
+   ``df.cache()`` is read from the cache; the first of the two runs fills it.
 
 As with Spark's own runtime filters, a side may have other rows the second time if its files are
 overwritten while the query runs.
@@ -62,8 +62,7 @@ DEFAULTS: Final = {MAX_KEYS: 1_000_000, MIN_BYTES: 256 << 20}
 # bytes.
 _SHARE: Final = 20
 _MOST_BYTES: Final = 1 << 30
-# How long to wait for a broadcast that has begun: the join waits for it anyway, but the scan does
-# not.
+# Seconds to wait for a broadcast that has begun. The join waits for it anyway; the scan need not.
 _SECONDS: Final = 10
 # If a broadcast has more keys than this, one more than this are looked up first: a million takes a
 # second or two.
@@ -95,7 +94,7 @@ class NoKeys(ValueError):
 
 
 class NoGain(NoKeys):
-    """The keys do not help, so no other place is asked for them."""
+    """The keys do not help, so no other source of them is tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,26 +117,24 @@ class AskedScan(Protocol):
 
     @property
     def index(self) -> ListingIndex:
-        """What lists its files."""
+        """The file index that lists its files."""
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that it has left to read."""
+        """The bytes that the scan still has to read."""
 
     def has_index(self, source: Source) -> bool:
         """Whether an index can answer the scan's side of an equality."""
 
     def require_gain(self, values: pa.Array) -> None:
-        """``NoGain`` if these keys, a part of all, already occur in nearly all files."""
+        """Raises ``NoGain`` if this part of the keys already occurs in nearly all files."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class KeySource:
-    """Reads the keys of the joins of one query, each once. ``is_explained``: the query does not run
-    yet.
-
-    ``scans`` are those of the plan. Several threads of Spark may use it at once.
-    """
+    """Reads the keys of one query's joins, each once. ``is_explained``: the query is only
+    explained, and does not run. ``scans`` are those of the plan. Several threads of Spark may use
+    it at once."""
 
     jvm: Jvm
     query: QueryJoins
@@ -153,11 +150,12 @@ class KeySource:
 
     @property
     def bytes(self) -> int:
-        """The size of the keys that it has."""
+        """The bytes of the keys that it holds."""
         return sum(keys.bytes for keys in tuple(self.memory.values()))
 
     def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[JoinKeys, Source]:
-        """The keys of one of the sources, of which the first is the side itself; ``NoKeys``."""
+        """The keys of one of ``sources`` (the first is the side itself), and that source;
+        ``NoKeys``."""
         for source in sources:
             known = self.memory.get((id(source[0]), source[1]))
             if known is not None:
@@ -301,7 +299,7 @@ class KeySource:
         jvm, side = self.jvm, join.side(which).java
         try:
             future = jvm.call_hidden(subquery, "relationFuture")
-        except Exception:  # another version of Spark: a job of its own has the value
+        except Exception:  # another version of Spark: a job computes the value
             return None
         rows = self._finished(future, "its subquery")
         if len(rows) > 1:
@@ -336,7 +334,7 @@ class KeySource:
         return self.jvm.module(f"{_EXPRESSIONS}BindReferences").bindReferences(expressions, columns)
 
     def _finished(self, future: JavaObject, whose: str) -> JavaObject:
-        """The result of a part of the plan that has begun; ``NoGain`` if that takes long."""
+        """The result of a part of the plan that has begun; ``NoGain`` if it takes too long."""
         unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
         try:
             return future.get(_SECONDS, unit)

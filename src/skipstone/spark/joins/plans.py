@@ -1,4 +1,4 @@
-"""Physical plans: the scans that may be the one that lists its files, and the broadcasts.
+"""Finds, in a physical plan, the scans that may be listing their files now, and the broadcasts.
 
 Spark passes its filters to a file index, not the place in the plan. Every scan of the plan that
 reads the same files with the same filters may be the one that lists, or may share an exchange with
@@ -104,16 +104,16 @@ def ways(
 
 
 def waits_for(index: ListingIndex, exchange: JavaObject) -> bool:
-    """Whether a broadcast may need the scan that lists: it reads the same files, or the same data
-    as another part of the plan."""
+    """Whether a broadcast may wait for the scan that lists: it reads the same files, or shares data
+    with another part of the plan."""
     scans = planned_scans(index.jvm, index.log, exchange.child())
     return any(scan.java is None or scan.is_shared or scan.reads(index) for scan in scans)
 
 
 def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[PlannedScan]) -> bool:
-    """Whether a subquery may wait for the scan that lists: it shares rows with the rest of the
-    plan, which has these ``scans``, or adaptive execution may make it share them, because both scan
-    alike."""
+    """Whether a subquery may wait for the scan that lists. It may if it shares rows with the rest
+    of the plan, which has these ``scans``; or if adaptive execution may make it share them, because
+    both have the same scan."""
     own = planned_scans(index.jvm, index.log, subquery.child())
     if any(scan.java is None or scan.is_shared for scan in own):
         return True
@@ -186,7 +186,7 @@ def exchanges(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
 
 
 def _special(jvm: Jvm, plan: JavaObject) -> list[tuple[str, JavaObject]]:
-    """The broadcasts of a plan, and those of its nodes that have a plan of their own."""
+    """The broadcasts of a plan, and of plans within its nodes."""
     found = []
     for at, name in enumerate(jvm.node_names(plan)):
         if name.endswith("QueryStage") or name in _SPECIAL:

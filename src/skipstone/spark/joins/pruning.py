@@ -52,7 +52,7 @@ _LOG = logging.getLogger("skipstone")
 # Samples of the keys with these sizes are looked up first: more keys only keep more files.
 _SAMPLES: Final = (64, 4_096)
 _ENOUGH: Final = 0.95
-# How long to wait for another thread that finds the joins of the query.
+# Seconds to wait for another thread that is finding the joins of the query.
 _SECONDS: Final = 1.0
 _INSIDE = threading.local()
 
@@ -86,7 +86,7 @@ class JoinPruning:
             _INSIDE.of = False
 
     def prune(self, scan: JoinScan, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """``keep`` without the files that no way needs. ``uses`` has what was looked up."""
+        """``keep`` without the files that none of ``ways`` needs. Adds the lookups to ``uses``."""
         needed = np.zeros(len(keep), np.bool_)
         for conditions in self.ways:
             left = keep
@@ -301,8 +301,8 @@ def _probe(type: pa.DataType) -> Value:
 
 
 def _among(operand: Operand, op: str, values: pa.Array, *, null: bool) -> Expr:
-    """The rows whose key is among the values; for a ``<=>`` with a NULL among them, also NULL. For
-    another ``op``, the rows for which it is TRUE with one of the values."""
+    """The condition that the key is among the values; for ``<=>`` with a NULL among them, also that
+    it is NULL. For another ``op``: that the comparison is TRUE with one of the values."""
     parts: list[Expr] = [Membership(operand, values)] if len(values) else []
     if op != "=":
         if len(values) > 1:

@@ -1,10 +1,10 @@
 """Decodes columns of Spark's rows from their texts: one call passes many rows, without an object
 per row.
 
-An ``UnsafeRow`` prints its 64-bit words in hexadecimal, ``[0,1f4,1000000003]``: first a bit per
-column that is set for NULL, in words of 64; then a word per column: the value itself, or the offset
-(upper half) and the length (lower half) of its bytes, which follow. The first byte of a word is its
-lowest. The row of a hash table over one long prints ``[5]``.
+An ``UnsafeRow`` prints its 64-bit words in hexadecimal, ``[0,1f4,1000000003]``. The first words
+hold one bit per column, set for NULL. Then each column has a word: the value itself, or the offset
+(upper half) and the length (lower half) of its bytes. These bytes follow. The first byte of a word
+is its lowest. The row of a hash table over one long prints ``[5]``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RowColumn:
 
 
 def packed_columns(text: str, types: Sequence[str]) -> list[RowColumn]:
-    """The columns of keys of integers that Spark packs into one long, the last one lowest."""
+    """The integer keys that Spark packs into one long; the last column has the lowest bits."""
     rows = text[1:-1].split("][") if text else []
     packed = np.array(rows, dtype=np.int64)
     columns: list[RowColumn] = []
