@@ -336,7 +336,7 @@ def test_a_column_named_twice(run: Run, logs: Path) -> None:
 def test_a_table_without_files(run: Run, tmp_path: Path) -> None:
     done = run("grep", tmp_path, "x")
     assert done.exit_code != 0
-    assert "has no file of data, so there is nothing to search" in done.stderr
+    assert "has no data file, so there is nothing to search" in done.stderr
 
 
 def test_values_that_python_lacks_within_others(run: Run, tmp_path: Path) -> None:

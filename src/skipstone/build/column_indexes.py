@@ -1,8 +1,8 @@
 """Builds index values from the decoded columns of one file. It knows no file format.
 
 ``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
-on that column, and computes expressions from the columns that they read. For a list it takes the
-elements of all rows, without nulls: a file without the column has none.
+on that column, and computes expressions from the columns that they read. An index on a list gets
+the elements of all rows, without nulls; a file without the column has none.
 
 A column gets no facts in this file, with the reason, if its values are not exactly values of the
 table's type, or if the reader drops the column. An expression gets none if it fails in a row, or if
@@ -57,11 +57,11 @@ class BuildSettings:
     - ``memory``: bytes that one file may take, half for decoding, half for the builders;
     - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` and ``id`` are two
       columns;
-    - ``threads``: on how many the columns of a file are read and built side by side;
+    - ``threads``: how many threads read and build the columns of a file;
     - ``settle``: seconds that a file must be unchanged before it is read;
     - ``inline_limit``: a sidecar of up to this many bytes is stored in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
-      ``None``: from the moment that the process has enough values to hash;
+      ``None``: only once the process has enough values to hash;
     - ``pm``: whether each Parquet file gets row group metadata (``_pm``), and whether that holds
       the file's Bloom filters or their places;
     - ``decryption``: the keys of encrypted files;
@@ -79,7 +79,7 @@ class BuildSettings:
     plaintext_index: bool = False
 
     def share(self, columns: int) -> int:
-        """Bytes for the builders of one of so many columns."""
+        """The bytes for the builders of each column, if there are ``columns``."""
         return max(self.memory // 2, 1) // max(columns, 1)
 
 
@@ -106,8 +106,8 @@ class _ColumnBuilders:
 
 @dataclass(slots=True)
 class _Computed:
-    """An expression, and the values of its columns that are not used yet; ``read`` has the types of
-    the columns."""
+    """An expression, and the values that wait for those of its other columns; ``read`` has the
+    types of the columns."""
 
     expression: Expression
     read: dict[str, pa.DataType]
@@ -116,11 +116,11 @@ class _Computed:
 
     @property
     def of_elements(self) -> bool:
-        """Whether it is the elements of a list, and not a value of each row."""
+        """Whether it gives the elements of lists, not a value for each row."""
         return self.expression.typed.kernel == ELEMENTS
 
     def side(self, values: pa.Array) -> pa.Array:
-        """The elements among the values of a column: those of its lists are given as they are."""
+        """The elements in the values of a column. Those of a list column are elements already."""
         kernel = self.expression.typed.args[0].kernel
         if kernel == "column" or not pa.types.is_map(values.type):
             return values
@@ -129,7 +129,8 @@ class _Computed:
         return side.slice(first, last - first)
 
     def take(self, column: str, values: pa.Array) -> pa.Array | None:
-        """The next values of the expression, once all its columns have theirs."""
+        """The next values of the expression, for rows that all its columns have reached, or
+        ``None``."""
         self.waiting[column].append(values)
         ready = min(sum(map(len, parts)) for parts in self.waiting.values())
         if not ready:
@@ -155,7 +156,7 @@ class _Computed:
 
         ((name, column), *others) = columns.items()
         if not others and pa.types.is_dictionary(column.type) and rows > len(column.dictionary):
-            # Values that no row has may fail.
+            # The dictionary may hold values that no row has, and the expression may fail on them.
             with suppress(ExpressionError):
                 null = pa.nulls(1, column.type.value_type)
                 if not values({name: null}, 1)[0].is_valid:
@@ -225,14 +226,14 @@ class ColumnsBuilder:
         return state is not None and any(map(_asks_pages, state.builders.values()))
 
     def paged(self, column: str, rows: Sequence[int]) -> None:
-        """Takes about how many rows a page of ``column`` has in each row group, 0 where that is not
-        known; before its first values."""
+        """Receives, before the first values, about how many rows a page of ``column`` has in each
+        row group; 0 where that is unknown."""
         for builder in self.columns[column].builders.values():
             if isinstance(builder, TextBuilder):
                 builder.paged(rows)
 
     def apart(self, columns: Iterable[str]) -> list[list[str]]:
-        """``columns`` in groups, so that no expression reads columns of two."""
+        """Groups ``columns`` so that no expression reads columns of two groups."""
         groups = [[column] for column in columns]
         for read in (each.read for each in self.computed.values()):
             joined = [group for group in groups if not read.keys().isdisjoint(group)]
@@ -264,8 +265,8 @@ class ColumnsBuilder:
         return found
 
     def add(self, column: str, values: pa.Array) -> None:
-        """Adds the next decoded values of ``column``, of a list its elements; ignored if it was
-        dropped."""
+        """Adds the next decoded values of ``column``, or elements of a list. Ignores a dropped
+        column."""
         if self.computed and len(values):
             self._compute(column, values)
         state = self.columns.get(column)
@@ -348,7 +349,8 @@ class ColumnsBuilder:
                 return
             size, definition, state = max(held, key=lambda each: each[0])
             del state.builders[definition]
-            # Coverage reads the number: with no more memory the same build would fail again.
+            # ``facts/coverage.py`` reads this number: with no more memory, a build would fail
+            # again.
             text = f"took {size:,} bytes, more than its share of memory ({self.budget:,} bytes)"
             self.reasons[repr(definition)] = text
 
@@ -408,7 +410,7 @@ def _asks_pages(builder: Builder) -> bool:
 
 
 def _places(built: Mapping[Index, tuple[bytes, int]]) -> dict[Index, pa.Array]:
-    """Where the filters of row groups lie, one after the other."""
+    """The places of the filters of row groups, which lie one after the other."""
     start, found = 0, {}
     for definition, (data, head) in built.items():
         index = definition.of_row_groups()
@@ -423,7 +425,8 @@ def _locate(
     schema: pa.Schema, column: str, case_sensitive: bool, lists: bool
 ) -> tuple[str, ...] | str | None:
     """The path of ``column`` in a file; the reason where it is ambiguous or not atomic; ``None``
-    where the file lacks it. ``lists``: it must be a list of atomic values, and else none.
+    where the file lacks it. With ``lists`` it must be a list or a map of atomic values, otherwise
+    it must not be one.
 
     As in Spark: with case ignored, a name that fits several fields fits none.
     """

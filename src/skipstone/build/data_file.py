@@ -126,7 +126,7 @@ def _failed(object: ObjectId, error: Exception, definitions: Sequence[Index]) ->
     """No facts, and the reason to store for this version of the file.
 
     Where the file itself is damaged, the reason is that of each index, so that the next build does
-    not try these again. Other keys or more memory may mend other errors.
+    not try these again. Other errors may pass with other keys or more memory.
     """
     text = _why(error)
     passing = (UnsupportedError, KeyUnavailableError, FileNotFoundError, MemoryError)
@@ -187,7 +187,8 @@ def _read(
     try:
         found = columns(reopen=lambda: storage.open(object.path, object))
     except (pa.ArrowException, OSError) as error:
-        # Arrow refuses pages that are sound. The other reader names the place of a real fault.
+        # Arrow refuses some sound pages. Our own reader accepts these, and names the place of a
+        # real fault.
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise
         found = columns(file=_own_reader(object, storage))
@@ -282,8 +283,8 @@ def _columns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Decoding:
-    """Gives the values of columns, which are ``there`` in the file, to ``builder``; ``memory``
-    bytes are decoded together, and ``failed`` ends it."""
+    """Decodes columns, ``memory`` bytes at a time, and gives the values to ``builder``. ``there``
+    has their paths in the file. Threads stop when ``failed`` is set."""
 
     builder: ColumnsBuilder
     footer: Footer
@@ -295,7 +296,7 @@ class _Decoding:
     failed: Event = field(default_factory=Event)
 
     def add(self, source: BinaryIO, some: Sequence[str]) -> None:
-        """The columns ``some``."""
+        """Decodes the columns ``some``."""
         nodes = {column: nodes_of(self.there[column]) for column in some}
         arrays = self.footer.arrays
         columns = ArrowColumns(arrays, tuple(nodes.values()), self.path, self.footer.size)
@@ -304,7 +305,7 @@ class _Decoding:
         if self.file is None:
             chunks = decoded(source, columns, leaves, self.memory)
         else:
-            # A batch has one column.
+            # ``decoded_here`` gives batches of one column.
             leaves = {
                 column: replace(each, position=(0,) * len(each.position))
                 for column, each in leaves.items()

@@ -39,8 +39,8 @@ _WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class DecodedLeaf:
-    """A column: the position of its values in what Arrow reads, its ordinal, its physical type.
-    The values of a list are its elements; a map is whole.
+    """A leaf column: the position of its values in what Arrow reads, its ordinal in the file, its
+    physical type. The values of a list are its elements; a map is read whole.
 
     ``key`` is the key of the map, if the column is the value of one: the values are then maps.
     """
@@ -52,7 +52,7 @@ class DecodedLeaf:
 
     @property
     def name(self) -> str:
-        """The name that Arrow knows the values by."""
+        """Arrow's path of the values."""
         return ".".join(map(str, self.position))
 
 
@@ -131,8 +131,7 @@ def decoded(
 def decoded_here(
     file: FileReader, paths: dict[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, pa.Array]]:
-    """The columns of these paths, decoded here, one after the other: each is the first of its
-    batches."""
+    """The columns of these paths, one after the other, decoded by ``file`` instead of Arrow."""
     for column, path in paths.items():
         yield from ((column, batch.column(0)) for batch in file.iter_rows([column_name(path)]))
 
@@ -152,9 +151,8 @@ def leaf_values(chunk: pa.Array, leaf: DecodedLeaf) -> pa.Array:
 def _dictionary_pays(footer: FooterArrays, leaf: DecodedLeaf) -> bool:
     """True where most pages of a string column hold dictionary indices.
 
-    The footer may count the pages by encoding; then no string is copied for each of its rows.
-    Otherwise: a plain value takes at least the 4 bytes of its length, so pages with less per value
-    are not plain.
+    The footer may count the pages by encoding. If it does not: a plain value takes at least the 4
+    bytes of its length, so pages with fewer bytes per value are not plain.
     """
     if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
         return False

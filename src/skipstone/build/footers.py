@@ -45,7 +45,7 @@ _SURELY_OLD = 86_400 * _SECOND
 _OWN_CLOCK = frozenset({"btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 # The seconds for these filesystems: ten of the longest ticks.
 _SOON = 0.1
-# Bytes of a page header: it may have the least and the greatest text of its page.
+# The most bytes of a page header, which may hold the least and the greatest text of its page.
 _LONGEST_HEADER = 1 << 16
 
 
@@ -180,8 +180,9 @@ def known_footers(
 
 
 def short_chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
-    """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
-    row group: a query for a value reads all of it, as no bounds tell one page from another."""
+    """Offset and length of the short chunks of columns whose only index is a Bloom filter, in a
+    file of one row group. A query for a value reads the whole chunk, as no bounds exclude a page.
+    """
     kinds: dict[str, set[str]] = {}
     for index in definitions:
         kinds.setdefault(index.column, set()).add(index.name)
@@ -198,8 +199,8 @@ def short_chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str
 
 
 def page_rows(source: BinaryIO, footer: Footer, leaf: int) -> list[int]:
-    """About how many rows a page of a leaf, which is not repeated, has in each large row group:
-    those of the first data page. 0 for small ones, and where the page is not found."""
+    """About how many rows a page of a leaf has in each row group: those of the first data page. 0
+    for small row groups, and where the page is not found. The leaf must not be repeated."""
     sizes = footer.arrays.chunk("total_uncompressed_size")[:, leaf].tolist()
     found = [0] * len(sizes)
     for group, size in enumerate(sizes):

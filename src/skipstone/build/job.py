@@ -92,7 +92,7 @@ class Outcome:
 
 
 def joined_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One outcome for each file, of several jobs over it: built, where one of them built it."""
+    """Merges the outcomes of several jobs over the same files: built, where one job built it."""
     found: dict[str, Outcome] = {}
     for each in outcomes:
         known = found.setdefault(each.path, each)
@@ -199,7 +199,7 @@ class BuildJob:
             names = ()
 
     def in_task(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-        """The outcomes in a task of Spark: where it may not write, the last one says so. An
+        """The outcomes in a task of Spark. If it may not write, the last outcome says so: an
         exception would make Spark try again, and hide the reason in a trace."""
         try:
             yield from outcomes

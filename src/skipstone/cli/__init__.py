@@ -57,7 +57,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 #: earlier names of verbs, which scripts may use
 _FORMER = {"metadata": "write-metadata"}
-#: what other command lines have as a verb
+#: verbs of other command lines, and what to use here
 _INSTEAD = {
     "completion": ": give your shell `_SKIPSTONE_COMPLETE=bash_source skipstone` (or zsh, fish)",
     "help": ": `skipstone VERB --help` shows the options of a verb",
@@ -65,8 +65,8 @@ _INSTEAD = {
 }
 #: with it, a shell asks for completions
 _COMPLETES = "_SKIPSTONE_COMPLETE"
-#: verbs that only read. Their process ends without taking everything down, which takes longer than
-#: a needle
+#: verbs that only read: their process ends without a teardown, which would take longer than a query
+#: for one row
 _READS = frozenset({"query", "count"})
 #: objects that such a verb makes before garbage is collected
 _NEW_OBJECTS = 50_000
@@ -126,7 +126,7 @@ class Verbs(click.Group):
             output.flush()
         except BaseException as error:
             if isinstance(error, SystemExit):
-                if sys.stdout is not stdout:  # as click leaves it where a pipe was closed
+                if sys.stdout is not stdout:  # click replaces stdout when its pipe was closed
                     error.code = 0
                 raise
             fault = output.in_order(output.fault_of(error, verb_of(given)), given)

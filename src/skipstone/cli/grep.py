@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .output import Output
 
 
-# From this many files on, a search without an index says how long it takes, once some files are
-# searched.
+# With at least this many files, a search without an index says how long it takes, once some files
+# are searched.
 _MANY, _SOME = 8, 4
 # A character that is no part of a word.
 _BETWEEN = "[^A-Za-z0-9_]"
@@ -160,7 +160,7 @@ def _terminal() -> bool:
 
 
 def _once(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The names without those of a column that an earlier one names, in another case perhaps."""
+    """The names, each column once, also if two names differ in case."""
     from skipstone.pruning.table_schema import spelled_path
 
     found: dict[object, str] = {}
@@ -193,8 +193,8 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
             )
     if not schema.names:
         raise UnsupportedError(
-            f"{target.path} has no file of data, so there is nothing to search",
-            hint="check the path: names that begin with _ or . are no files of data",
+            f"{target.path} has no data file, so there is nothing to search",
+            hint="check the path: files whose names begin with _ or . are not data files",
         )
     if not (columns or texts):
         raise UnsupportedError(

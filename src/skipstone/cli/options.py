@@ -63,7 +63,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
 )
-# Options that are kept and are no arguments of ``Table``.
+# Options that are kept but are not arguments of ``Table``.
 _OTHERS = frozenset({"catalog_table", "index_key", "index_kms"})
 # The prefix of Paimon's options.
 _FILE_INDEX = "file-index."

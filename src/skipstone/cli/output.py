@@ -327,7 +327,7 @@ def fault(fault: Fault, error: BaseException | None = None) -> None:
 
 
 def begin() -> None:
-    """A verb begins; the first one of a process began with it."""
+    """Starts the clock of a verb. For the first verb of a process it starts with the process."""
     _clock["began"] = _clock.pop("imported", time.perf_counter())
 
 
@@ -379,8 +379,8 @@ def flush() -> None:
 
 @contextmanager
 def _ending_with_reader(stream: TextIO) -> Iterator[None]:
-    """A closed stdout ends the process, with success: its reader has what it wants. Without a
-    reader of stderr the verb goes on."""
+    """A closed stdout ends the process with success: its reader has what it wants. With a closed
+    stderr the verb continues."""
     try:
         yield
     except BrokenPipeError:
@@ -392,7 +392,7 @@ def _ending_with_reader(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def closed_connections() -> Iterator[None]:
-    """Makes a failure of other pipes that close: click takes each for that of stdout."""
+    """Makes an error of a closed connection: click takes any closed pipe for stdout."""
     try:
         yield
     except BrokenPipeError as error:

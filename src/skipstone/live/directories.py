@@ -4,18 +4,18 @@ A directory that a commit makes ends in the number of that commit; the first of 
 number. So its name shows its state:
 
     never committed   its number is beyond the current txn, or the table has no such partition at
-                      all: a writer died before its commit. No reader has ever opened it.
-    superseded        any other: readers of an older snapshot may be reading it.
+    all: a writer died before its commit. No reader has ever opened it. superseded        any other:
+    readers of an older snapshot may be reading it.
 
 ``recover`` removes the first kind, and only directories with the name of a partition of the table's
 unit, in which only our own files lie. Compaction writes a partition again without its dead bytes:
 
-    due           more than half of data.parquet is dead, or more than 1 GiB of it
-    superseded    by the commit of the new directory; the old one gets a mark, whose time counts
-    removed       by ``vacuum``, when the mark is a day old
+    due           more than half of data.parquet is dead, or more than 1 GiB of it superseded    by
+    the commit of the new directory; the old one gets a mark, whose time counts removed       by
+    ``vacuum``, when the mark is a day old
 
-Time passes between a reader's look at ``_txn`` and its opening of the files, and it may open them
-one by one: so the old directory is kept. Files that a reader has opened stay readable to it.
+A reader reads ``_txn`` first, and opens the files later, perhaps one by one. So the old directory
+is kept. Open files stay readable.
 
 A commit writes the next record of ``_txn`` (``next_record``, ``publish``).
 """
@@ -159,7 +159,7 @@ def is_due(size: int, dead: int) -> bool:
 
 
 def compacted(definition: LiveDefinition, state: PartitionState) -> Iterator[EncodedRowGroups]:
-    """All rows in full row groups (but the last). At most two are in memory at once.
+    """All rows, in row groups that are full except the last. At most two are in memory at once.
 
     In an ordered partition they follow one another in time as before. Under another order the rows
     of each new row group are sorted.
@@ -195,7 +195,7 @@ def remove_superseded(
     for name in superseded:
         mark = Path(root, name, SUPERSEDED)
         if not mark.exists():
-            # Its writer died between the commit and the mark: the time counts from now.
+            # The writer died between the commit and the mark, so the time counts from now.
             mark_superseded(disk, f"{root}/{name}", 0)
         if time.time() - mark.stat().st_mtime >= older_than:
             disk.remove(f"{root}/{name}", OWN_FILES)

@@ -165,7 +165,7 @@ class WriterLock:
         return self._descriptor >= 0
 
     def release(self) -> None:
-        """Let another writer in. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._descriptor >= 0:
             from fcntl import LOCK_UN, flock
 

@@ -107,7 +107,7 @@ def txn_time(definition: LiveDefinition, time: int) -> int:
 
 
 def partition_starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
-    """The beginning of each time's partition, in the same unit; 0 for all in "none".
+    """The start of the partition of each time, in the same unit; 0 for all without partitions.
 
     ``SkipstoneError`` for times that no partition name can express.
     """
@@ -199,7 +199,7 @@ def encode(
 ) -> EncodedRowGroups:
     """Sorted rows of the definition's schema as row groups of at most ``row_group_rows``."""
     size = row_group_rows or definition.row_group_rows
-    # For as many values as there can be: Arrow's own filter is for a million, of a MiB.
+    # Sized for the most values that there can be: Arrow's default is a million, in 1 MiB.
     options = {"ndv": max(1, min(size, len(rows)))}
     blooms: Any = dict.fromkeys(definition.bloom_filters, options) or None
     return encode_rows(

@@ -140,7 +140,8 @@ class LiveTable:
 
     @classmethod
     def open(cls, root: str, *, write: bool = True, durable: bool = True) -> Self:
-        """The table at ``root``. For writing: never waits, and removes the rest of dead writers.
+        """The table at ``root``. For writing, it never waits, and it removes what dead writers
+        left.
 
         ``SkipstoneError`` where another writer holds it or no live table is there, and
         ``UnsupportedError`` for a table of a QuestDB. ``write=False`` takes no lock and changes
@@ -163,7 +164,8 @@ class LiveTable:
         return table
 
     def close(self) -> None:
-        """Let another writer in."""
+        """Release the lock, so that another writer can open the table. A second call does nothing.
+        """
         if self._lock is not None:
             self._lock.release()
         self._states.clear()
@@ -341,12 +343,12 @@ class LiveTable:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Removes the rest of a failed write at once, or else before the next write."""
+        """Removes what a failed write left: at once, or if that fails before the next write."""
         self._whole = False
         try:
             yield
         except BaseException:
-            # Readers that do not know the size need the old footer at the end again.
+            # Readers that do not know the size find the footer at the end of the file.
             with suppress(OSError, SkipstoneError):
                 self._recover()
             raise

@@ -57,12 +57,12 @@ class Amount(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The cost of reading a plan, computed before a row is read: no more bytes are read.
+    """The most that reading a plan costs, computed before a row is read.
 
     The reader reads the columns of the predicate first, for every row that is left (``certain``).
     Then it reads the other columns, only the pages that hold a matching row (``possible``). A byte
-    of a file counts once, however often it is read, and also where it only lies between two that
-    one request joins; so the bytes are at most those of the files.
+    of a file counts once, however often it is read. Bytes between two ranges that one request joins
+    count too. So the bytes are at most those of the files.
 
     Where page locations are known, ``certain`` is exact. No more requests are made either: a chunk
     whose pages are not known counts as many as it can have. An unopened file counts whole, and its
@@ -151,7 +151,7 @@ class Explanation:
                 f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
                 f"planned in {duration(sum(plan.milliseconds.values()))}"
             )
-        # What may be read is a bound, and can be more than there is.
+        # The bytes to read are a bound, and can exceed those of the files.
         skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
         planned = duration(sum(plan.milliseconds.values()))
         within = "" if plan.coverage is None else f" of {plan.coverage}"

@@ -51,8 +51,8 @@ class PartBatch:
     """Row group ``group`` of the part ``name``: ``rows`` fact rows from ``first`` on.
 
     ``first`` counts through all rows of the snapshot; ``size`` and ``mtime`` (ns) are the part's,
-    ``nbytes`` those of the wanted columns of the batch. ``alive`` are the rows that are about some
-    file as it is now, as bits (``numpy.packbits``). The columns ``skipped`` are asked elsewhere.
+    ``nbytes`` those of the wanted columns of the batch. ``alive``: bits (``numpy.packbits``) of the
+    rows that match a current file. Bit slices are evaluated in place of the columns ``skipped``.
     """
 
     name: str
@@ -82,7 +82,7 @@ def column_bytes(matched: MatchedFacts, columns: Collection[str]) -> int:
         return 0  # evaluated at once: the keys stay in this process
     needed = 0
     for wanted in snapshot.fields_over(columns):
-        sliced = matched.sliced_parts(wanted)  # their bit slices are asked instead
+        sliced = matched.sliced_parts(wanted)  # their bit slices are evaluated instead
         needed += sum(
             sizes.get(part.by_key[wanted.key].arrow.name, 0)
             for part in snapshot.parts
@@ -130,7 +130,7 @@ def batches_over(matched: MatchedFacts, columns: Collection[str]) -> list[PartBa
 def open_batch(
     batch: PartBatch, location: Location, storage: Storage, naming: Naming = SAME
 ) -> MatchedFacts | Reason:
-    """The batch as if its rows were the files of a listing, which name columns by ``naming``; a
+    """The batch as if its rows were the files of a listing, with columns named by ``naming``; a
     ``Reason`` when it is unreadable."""
     try:
         part = open_part(location.part(batch.name), batch.size, batch.mtime, storage)

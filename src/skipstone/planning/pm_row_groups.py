@@ -7,8 +7,8 @@ opened ones are cached. To save more than it costs,
   facts with bounds or values;
 - it reads a sample first (``SAMPLE`` files, evenly spread), and the other files only if at least
   one in ``WORTH`` row groups of the sample was dropped;
-- of files in an object store that will be opened, it reads no ``_pm`` where their footers come in
-  one wave;
+- in an object store it reads no ``_pm`` of files that will be opened, if their footers come in one
+  wave;
 - it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
 
 A ``_pm`` belongs to the file of its fact row and must state that file's size. A missing or damaged
@@ -51,14 +51,14 @@ log = logging.getLogger("skipstone")
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: Kinds of facts that say as much of a whole file as its ``_pm``, by name: few queries load them.
+#: Kinds of indexes that prove as much about a whole file as its ``_pm``.
 _AS_GOOD: Final = {"minmax", "valuelist", "bitmap", "rangebitmap", "bsi"}
 #: Files in the sample.
 SAMPLE: Final = 16
-#: One in this many row groups of the sample must be dropped, or the other files are left out.
+#: Unless one in this many row groups of the sample is dropped, the other ``_pm`` are not read.
 #: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8
-#: This many footers come from an object store together, in the time of one ``_pm``.
+#: An object store returns this many footers together in the time of one ``_pm``.
 _AT_ONCE: Final = 32
 #: The most files, and bytes of their ``_pm``, that are evaluated.
 MOST_FILES: Final = 10_000
@@ -86,7 +86,7 @@ class PmRowGroups:
     schema: tuple[pa.Field, ...]
     fetch: Fetch
     bounded: bool
-    #: whether the footer of a file is at hand: it proves at least as much
+    #: whether the footer of a file is in memory: it proves at least as much
     is_open: Callable[[int], bool]
     #: with up to this many candidates no ``_pm`` is read
     few: int = 0

@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 
 
 MOST_VALUES = 2_000
-# Of these, what an index is asked for whose filter was compared with all values: it tests asking.
+# Fewer for an index whose filter was compared with all values: these test its lookup.
 _FEW_VALUES = 64
 MOST_PLANS = 200
-# Leaves that an index is asked for at a time: their keys are derived once.
+# Leaves that an index evaluates at a time, so their keys are derived once.
 _AT_ONCE = 256
-# Pieces of texts, each compared with all rows: of large columns fewer; and the characters of one.
+# Pieces of texts, each compared with all rows; fewer for large columns; the characters of one.
 _PIECES, _FEW_PIECES, _PIECE = 32, 4, 24
 _PIECES_BYTES = 1 << 21
 
@@ -77,7 +77,7 @@ class Proof:
 
 
 class _Capture(Index):
-    """Not a real index: captures a column's values during a build."""
+    """Captures a column's values during a build, in the place of an index."""
 
     name = "values"
 
@@ -198,7 +198,7 @@ class _Check:
         unit = Units.objects(np.array([file]), np.array([found.row_count]))
         for column, capture in captures.items():
             if found.reasons.get(str(capture), "captured") != "captured":
-                continue  # not comparable in this file: nothing was built from it either
+                continue  # not comparable in this file, so nothing was built from it
             rows = 0 if is_elements(column) else found.row_count
             type = self.fields[column].type
             values = _joined(capture.chunks, type, rows)
@@ -208,7 +208,7 @@ class _Check:
                 self.filters += proof.filters
                 self.untrue += [f"{id_.path}: {text}" for text in proof.said(values, type)]
             indexes = [each for each in self.evidence if each.column == column]
-            # Queries ask bit slices in place of the filters that were compared.
+            # Queries use bit slices in place of the filters that were compared.
             compared = [
                 each
                 for each in indexes
@@ -248,7 +248,7 @@ class _Check:
 
 
 def _bytes_at(place: Blob, matched: MatchedFacts) -> bytes | memoryview | None:
-    """What is stored at a place of the facts; ``None`` where it cannot be read."""
+    """The blob at a place of the facts; ``None`` where it cannot be read."""
     if place.inline is not None:
         return place.inline
     whole = place.span(0, place.length)
@@ -284,7 +284,7 @@ def _joined(chunks: list[pa.Array], type: pa.DataType, rows: int) -> pa.Array:
 def _with_few_values(
     tests: Sequence[tuple[Leaf, NDArray[np.bool_]]],
 ) -> list[tuple[Leaf, NDArray[np.bool_]]]:
-    """The tests, of those of single values a few."""
+    """The tests, with only a few of those for single values."""
     values = [each for each in tests if each[0].op is Op.EQ]
     others = [each for each in tests if each[0].op is not Op.EQ]
     return [*others, *values[:: -(-len(values) // _FEW_VALUES) or 1]]
@@ -293,8 +293,8 @@ def _with_few_values(
 def _tests(
     column: str, type: pa.DataType, values: pa.Array, draw: random.Random, most: int
 ) -> list[tuple[Leaf, NDArray[np.bool_]]]:
-    """Leaves drawn from ``values``, of ``most`` single values, each with the rows for which it is
-    true."""
+    """Leaves drawn from ``values``, at most ``most`` of them for single values, each with the rows
+    for which it is true."""
     keys = order_keys(values, type)
     null = ~keys.valid
     tests = [

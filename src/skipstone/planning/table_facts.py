@@ -118,7 +118,7 @@ def indexed_expressions(
 
 
 def expression_reasons(known: KnownExpressions) -> tuple[Reason, ...]:
-    """Why indexes on expressions are not asked."""
+    """Why indexes on expressions are not used."""
     return tuple(
         Reason(cause=Cause.NOT_APPLICABLE, subject=name, text=text)
         for name, text in known.unusable.items()
@@ -187,7 +187,7 @@ def _finer_levels(
         if row_groups is not None:
             levels += row_groups.sources
     if files is not None:
-        # After the ``_pm``, which are of the same level: files that those drop need not be opened.
+        # After the ``_pm`` of the same level: files that a ``_pm`` drops need not be opened.
         levels += files.sources
     if of_row_groups:
         from skipstone.indexes.text_parts import PartSource
@@ -245,7 +245,7 @@ class _Facts:
         rows = self.rows
         self.rows = matched.rows if rows is None else np.maximum(rows, matched.rows)
         for definition in matched.snapshot.definitions:
-            # A foreign store has names in lower case.
+            # A store of Xskipper has names in lower case.
             if self.named.isdisjoint(column.lower() for column in definition.columns):
                 step = _idle(definition.kind, definition.column, len(self.fresh))
                 self.idle.setdefault((step.index, step.column), step)
@@ -274,7 +274,7 @@ class _Facts:
         )
 
     def added_to(self, plan: Plan, sidecars: int) -> Plan:
-        """``plan`` with the counts of these facts, and what the request has for it."""
+        """``plan`` with the counts of these facts, and the times and coverage of the request."""
         fresh, stale = self.fresh, self.stale & ~self.fresh
         return replace(
             plan,
@@ -293,7 +293,7 @@ class _Facts:
         """Adds the facts of sidecars next to the data files."""
         self.rows = adjacent.row_counts(self.row_counts)
         if adjacent.used and not self.fresh.any():
-            # Missing facts are not worth a note where sidecars index the files.
+            # Where sidecars index the files, missing facts need no note.
             for note in [each for each in self.notes if each.cause is Cause.ABSENT]:
                 del self.notes[note]
         self.notes.update(dict.fromkeys(adjacent.reasons))

@@ -44,7 +44,7 @@ log = logging.getLogger("skipstone")
 
 DEFAULT_MEMORY = 512 * 2**20
 
-#: what chooses a session for the number and the bytes of the files to index
+#: chooses a session, given the number and the bytes of the files to index
 ChooseSession: TypeAlias = "Callable[[int, int], SparkSession | None]"
 
 
@@ -198,7 +198,7 @@ class BuildVerbs(OpenTable):
 
 
 def without_index(path: str) -> SkipstoneError:
-    """For a verb that goes on with the indexes that the table at ``path`` has."""
+    """The error of a verb that needs an index, for the table at ``path``, which has none."""
     proposing = command("advise", path)
     return SkipstoneError(f"{path} has no index", hint=f"{proposing} proposes some to build")
 
@@ -217,8 +217,8 @@ def _run_build(
     *,
     required: bool = False,
 ) -> BuildReport:
-    """``required``: what the table's columns do not allow, or what cannot be built without Spark,
-    is an error, and else left out."""
+    """Builds what is missing. With ``required``, an index that does not fit the columns or needs
+    Spark is an error; otherwise it is left out."""
     from skipstone.build.job import BuildJob
     from skipstone.facts.coverage import stored_bytes, without_pm
 
@@ -302,7 +302,7 @@ def _executed(
 
 
 def _after(progress: Progress, before: int, total: int) -> Progress:
-    """``progress`` of a job among others, ``before`` of whose ``total`` files are done."""
+    """``progress`` for one of several jobs: ``before`` of the ``total`` files are already done."""
     return lambda done, _: progress(before + done, total)
 
 
@@ -313,7 +313,7 @@ def _reported(
     outcomes: Sequence[Outcome],
     locked: Sequence[Reason],
 ) -> BuildReport:
-    """What the outcomes of the files ``todo`` say, and the facts about others."""
+    """The report on the files ``todo`` by their outcomes, and on the others by their facts."""
     from skipstone.facts.coverage import unreadable
     from skipstone.facts.reports import BuildReport
 

@@ -94,7 +94,7 @@ def prepared(
     bloom: Mapping[str, float],
     compression: str | None,
 ) -> PreparedClustering:
-    """The work of ``Table.cluster`` that needs a session. Raises the errors that need none."""
+    """Checks the arguments of ``Table.cluster``, and prepares the work that needs a session."""
     from skipstone.rewrite.curve import check_curve
     from skipstone.spark.clustering import FILE_SIZE, Clustering
 
@@ -206,16 +206,15 @@ def _frame_now(table: OpenTable, spark: SparkSession, output: str) -> tuple[List
 
 @contextmanager
 def _unchanged(table: OpenTable, listing: Listing, output: str, *, left: bool) -> Iterator[None]:
-    """``StaleError`` if a file of ``listing`` is gone or replaced after the block, or after an
-    error in it, which may come from that. The rows of the other files are then no state of the
-    table: a writer may have moved some to a new file. ``left``: there may be files of
-    ``output``."""
+    """Raises ``StaleError`` if a file of ``listing`` is gone or replaced after the block, which may
+    also explain an error in the block. The rows of the other files are then no state of the table:
+    a writer may have moved some to a new file. ``left``: ``output`` may have files."""
     failed: SkipstoneError | None = None
     try:
         yield
     except SkipstoneError as error:
         failed = error
-    # Files of a snapshot may grow, and its rows stay.
+    # Files of a snapshot may grow, but keep its rows.
     lost = [] if listing.is_snapshot else _lost(listing, table.listing())
     if not lost:
         if failed is not None:

@@ -229,7 +229,7 @@ class _FilesRun:
 
 
 def _require_columns(made: Encryption, done: Sequence[FileResult], old: Decryption | None) -> None:
-    """The error of a misspelt column: nothing was encrypted, so no index is dropped."""
+    """Raises the error for a misspelt column: no file was encrypted, so no index is dropped."""
     from skipstone.parquet.reading.file import ParquetFile
 
     if done and all(each.why.startswith("there is no column ") for each in done):
@@ -240,7 +240,7 @@ def _require_columns(made: Encryption, done: Sequence[FileResult], old: Decrypti
 def _list_by_kms(
     table: OpenTable, clients: Sequence[KmsClient], aad_prefix: bytes | None
 ) -> EncryptedFileList | None:
-    """The list of the files by the first of these clients that opens it."""
+    """The list of the files, opened by the first of these clients that can."""
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.rewrite.encrypted_file_list import read_list
 

@@ -65,10 +65,10 @@ def ingest(
     RecordBatchReader, any iterable). ``timestamp`` names the designated timestamp, ``partition_by``
     is "hour", "day" (the default), "month", "year" or "none", ``sort_by`` the order of rows (the
     timestamp); ``row_group_rows``, ``compression``, ``bloom_filters`` and ``durable`` are those of
-    ``LiveTable.create``. For an existing table they may
-    be left out, and must otherwise equal its own. A DataFrame, a table and anything with a
-    ``batch_id`` is one commit; a stream of batches is one commit per million rows. With
-    ``compact``, partitions that are mostly dead bytes are rewritten afterwards.
+    ``LiveTable.create``. For an existing table they may be left out; those that are given must
+    equal its own. A DataFrame, a table and anything with a ``batch_id`` is one commit; a stream of
+    batches is one commit per million rows. With ``compact``, partitions that are mostly dead bytes
+    are rewritten afterwards.
 
     Rows of a ``batch_id`` that is committed are not added again, so a streaming query adds each row
     exactly once::
@@ -133,7 +133,7 @@ def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable
 
 @contextmanager
 def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[LiveTable]:
-    """``_opened``; a new table is removed again if its first rows are refused."""
+    """As ``_opened``, but removes a new table if its first rows are refused."""
     made = not Path(canonical_path(root), MARKER).exists()
     with _opened(root, schema, settings) as table:
         try:
@@ -145,7 +145,7 @@ def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[Li
 
 
 def _finished(table: LiveTable, commits: list[Commit], *, compact: bool) -> Commit:
-    """All commits as one, after compaction."""
+    """Compacts if asked to, and returns all commits as one."""
     if compact and any(each.applied for each in commits):
         table.compact()
     last = commits[-1]

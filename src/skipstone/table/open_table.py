@@ -134,7 +134,7 @@ class OpenTable:
         #: the files of the table that are read, where they were named by a pattern or a list
         self.some: SomeFiles | None = None if isinstance(chosen, str) else chosen
         self.path = full_path(chosen if isinstance(chosen, str) else chosen.root, storage_options)
-        #: as given, or by the configuration of a Spark session: tasks have none
+        #: as given, or from the configuration of a Spark session, which tasks lack
         self.storage_options = options_for(self.path, storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
         self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
@@ -284,7 +284,7 @@ class OpenTable:
         return other
 
     def require_plain(self, what: str) -> None:
-        """``UnsupportedError`` for a table of a table format; ``what`` does not apply to it."""
+        """Raises ``UnsupportedError`` for a table of a table format; ``what`` says why."""
         if (snapshots := self.snapshots()) is not None:
             name = snapshots.source.format
             text = f"{self.path} is a table of {name}: {what}"
@@ -301,7 +301,7 @@ class OpenTable:
         return {RECURSIVE: "true"} if self.recursive_file_lookup else {}
 
     def with_lookup_of(self, options: Mapping[str, str]) -> Self:
-        """This table, or one with the ``recursiveFileLookup`` that ``options`` of a reader have."""
+        """This table, or a copy with the ``recursiveFileLookup`` of a reader's ``options``."""
         asked = lookup_of(options)
         if asked in (None, self.recursive_file_lookup) or not self.is_parquet:
             return self

@@ -87,7 +87,7 @@ class PlanOptions(TypedDict, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """A query to plan; see ``Table.scan``. ``shown``: the plan is shown, not only the rows.
-    ``own``: as ``Table.query`` plans, whose reader does without some evidence."""
+    ``own``: for the reader of ``Table.query``, which does not need some evidence."""
 
     where: Where = None
     columns: Sequence[str] | None = None
@@ -207,7 +207,7 @@ def _schema(
     return table.with_folders(found.merged.spark, listing), found
 
 
-# How often a query is planned before files that change are an error.
+# How many times a query is planned before changing files are an error.
 _ATTEMPTS: Final = 6
 _CHANGING: Final = "files keep changing during the query"
 
@@ -271,7 +271,7 @@ def _of_listing(
     return found
 
 
-#: errors of a file that another copy of it would not have
+#: errors of a damaged or unreadable file
 _LOST: Final = (FormatError, OSError)
 
 
@@ -329,8 +329,8 @@ def _file_bounds(matches: Sequence[MatchedFacts], partitions: PartitionColumns) 
 def _chunks(
     matched: MatchedFacts, columns: Collection[str], files: Sequence[int]
 ) -> list[ByteRange]:
-    """The chunks of ``columns`` in some files of the listing, where the facts have those of all:
-    they say what to read early, and not what it is."""
+    """The chunks of ``columns`` in some files of the listing, where the facts have those of all
+    columns. They only say which bytes to read early."""
     snapshot, listing = matched.snapshot, matched.listing
     found: list[ByteRange] = []
     if CHUNKS not in own_for_plans(fields_named(snapshot.fields, columns)):

@@ -37,9 +37,9 @@ def lacking(
     left_out: list[Reason],
     memory: int = 0,
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
-    """``by_lacking`` for the files of each naming. The indexes use the names of the files, and get
-    the parameters that suit the table where none were given. ``left_out`` receives why some are not
-    built."""
+    """``by_lacking`` for the files of each naming. The indexes use the names of the files.
+    Parameters that were not given are chosen for the table. ``left_out`` receives the reasons for
+    indexes that are not built."""
     from skipstone.facts.coverage import by_lacking
 
     names = names_of(listing)

@@ -115,7 +115,7 @@ _OF_ARGUMENTS = re.compile(
 
 
 def _raise_once(work: RetrofitFiles, done: Sequence[RetrofitReport], table: str) -> None:
-    """The error of the first file, where that of all files is in the arguments."""
+    """Raises the error of the arguments once for all files, if they are wrong."""
     from skipstone.rewrite.retrofit_file import retrofit
 
     path = done[0].path
@@ -358,7 +358,7 @@ class SalvageFiles:
 
 
 def _with_list(work: SalvageFiles) -> tuple[SalvageFiles, tuple[str, ...]]:
-    """``work`` on encrypted files, by the list of these; and what to note."""
+    """``work`` with the AAD prefix in the list of the encrypted files; and notes."""
     from skipstone.rewrite.encrypted_file_list import read_list
     from skipstone.rewrite.file_jobs import given
 
@@ -376,7 +376,7 @@ def _with_list(work: SalvageFiles) -> tuple[SalvageFiles, tuple[str, ...]]:
 
 
 def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:
-    """A file with the schema of all: a summary, or any file if all agree."""
+    """A file with the schema of the table: a summary, or any file if all have one schema."""
     from skipstone.salvage.schema_source import given_schema
 
     for name in ("_common_metadata", "_metadata"):

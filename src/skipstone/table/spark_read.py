@@ -74,7 +74,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-_SHOWN = {"endpoint", "region", "skip_signature"}  # of a store: plans of Spark may show them
+# Options of an object store that Spark's plans may show.
+_SHOWN = {"endpoint", "region", "skip_signature"}
 
 
 def read_table(
@@ -246,7 +247,8 @@ def _of_format(
     options: Mapping[str, str],
     keys: SparkKeys | None,
 ) -> DataFrame:
-    """The rows of the snapshot of now, also in later actions: rows that are read here, or pages.
+    """The rows of the current snapshot, read here or by pages. Later actions read the same
+    snapshot.
 
     Spark's own reader knows no log. What only Spark decides, it decides on all rows.
     """

@@ -163,7 +163,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         process. ``schema`` replaces the schema of the files, ``ansi`` says whether literals are
         cast by ANSI rules. ``containers`` are Paimon's file indexes by data file (its path from the
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
-        the table does not have. Without ``inside`` no data file is opened. ``keys`` as for
+        the table does not have. With ``inside=False`` no data file is opened. ``keys`` as for
         ``query``. ``PredicateError`` for text that is not a predicate, or an unknown column.
         """
         request = PlanRequest(
@@ -196,7 +196,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> print(table.explain("user_id = 'u-8814'"))
 
-        Page indexes are read, but without ``inside``. ``how`` as for ``scan``.
+        Page indexes are read, except with ``inside=False``. ``how`` as for ``scan``.
         """
         own = planned(self, PlanRequest(where=where, own=True, **how))
         return own.explain(look=how.get("inside", True), new_reader=True)
@@ -222,8 +222,8 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         >>> table.query(keys={"user_id": users["id"]})
 
         ``keys`` are arrays of values by column, of pyarrow or NumPy, lists, or series of polars or
-        pandas: a row is one of the result if its ``user_id`` is among them, as with
-        ``user_id IN (…)``, and so for each of several columns. A table or a DataFrame in memory
+        pandas: the result has the rows whose ``user_id`` is among them, as with ``user_id IN (…)``.
+        With several columns, each value must be among its own. A table or a DataFrame in memory
         gives the values of all of its columns. They may be millions.
 
         The rows are those of one listing. Where a file changes before it is read, the query is
@@ -251,7 +251,8 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> table.retried(lambda scan: sum(map(len, scan.to_batches())), "amount > 100")
 
-        ``read`` is called a few times, and then it is a ``StaleError``. ``how`` as for ``scan``.
+        ``read`` is called up to six times; then the call raises ``StaleError``. ``how`` as for
+        ``scan``.
         """
         return of_one_listing(self, PlanRequest(where=where, **how), read)
 
@@ -261,7 +262,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         where: Where = None,
         **how: Unpack[PlanOptions],
     ) -> Result:
-        """As ``retried``, without the files that cannot be read, which may hold matches.
+        """As ``retried``, but leaves out files that cannot be read; these may hold matches.
 
         >>> table.query_readable(lambda scan: scan.to_arrow(), "amount > 100")
         >>> table.skipped
@@ -298,8 +299,8 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         and only files that may hold one of them are listed.
 
         With ``connector``, the session's connector of Delta Lake or Apache Iceberg reads the
-        version of now, under its ``options``, by ranges of columns that only files of the plan
-        have. ``UnsupportedError`` without such a connector.
+        current version under its ``options``. It prunes by ranges of columns that only files of the
+        plan have. ``UnsupportedError`` without such a connector.
         """
         from .spark_read import read_table
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing, Storage
 
 
-# File versions whose way of opening is remembered.
+# The most file versions that are remembered.
 _REMEMBERED = 100_000
 
 
@@ -39,7 +39,7 @@ class TxnTable:
     def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
         self.root, self.storage, self.partial = root, storage, partial
         self.opened = OpenPartitions(storage)
-        # By path and size, of the snapshots that were listed.
+        # The files of the snapshots that were listed, by path and size.
         self._files: dict[tuple[str, int | None], PartitionFile] = {}
 
     def listing(self) -> TxnListing:
@@ -107,7 +107,7 @@ class TxnTable:
             for file in listing.files:
                 if file.length != file.size:
                     raise UnsupportedError(
-                        f"{file.path} is longer than its snapshot: Spark Connect accepts no sizes",
+                        f"{file.path} is longer than its snapshot: Spark Connect would read it all",
                         hint="an append is running: read again, or from a classic session",
                     )
             wanted = {"mergeSchema": "true", **options}

@@ -127,8 +127,8 @@ class DescribedTable:
         asked, what = (len(files), "files") if self.hive else (len(uris), "partitions")
         if asked > MOST_ASKED:
             raise UnsupportedError(
-                f"{self.info.table} has {asked:,} {what}, and a client of Spark Connect asks at"
-                f" most {MOST_ASKED:,} in which partition they are",
+                f"under Spark Connect, partition values come from reading {what}:"
+                f" {self.info.table} has {asked:,}, and at most {MOST_ASKED:,} are read",
                 hint=CLASSIC.format(self.info.roots[0]),
             )
         if self.hive:
