@@ -164,8 +164,7 @@ class LiveTable:
         return table
 
     def close(self) -> None:
-        """Release the lock, so that another writer can open the table. A second call does nothing.
-        """
+        """Release the lock: another writer can open the table. A second call does nothing."""
         if self._lock is not None:
             self._lock.release()
         self._states.clear()

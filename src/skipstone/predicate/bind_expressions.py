@@ -91,8 +91,7 @@ def _about_expressions(known: Bound) -> Bound | None:
 
 
 def _pair(typed: Typed, negated: bool) -> Pair | None:
-    """The ``Pair`` of a comparison of two columns; ``None`` if their stored values do not decide
-    it."""
+    """A comparison of two columns as a ``Pair``, if their stored values decide it."""
     if typed.kernel != "compare":
         return None
     left, right = (_widened(arg) for arg in typed.args)
@@ -141,8 +140,7 @@ def elements_name(elements: Typed) -> str:
 
 
 def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
-    """The lists, and the values of which each list must hold one; ``Unusable`` for other
-    conditions."""
+    """The lists, and the values of which each must hold one; ``Unusable`` for other conditions."""
     if typed.kernel == "array_contains":
         return typed.args[0], typed.args[1:]
     if typed.kernel == "arrays_overlap":
@@ -153,8 +151,8 @@ def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
-    """The values that an expression over one column has for these values of the column;
-    ``Unusable`` if it fails or is NULL for one of them."""
+    """The values of an expression for these values of its one column; ``Unusable`` if it fails or
+    is NULL for one of them."""
     from .kernels.rows import values_of
     from .kernels.text import doubtful_case
     from .literals import from_key, order_keys
@@ -390,8 +388,7 @@ class ExpressionBinder:
         """The conditions on expressions over one column that a condition on the column implies.
 
         ``c = v`` implies ``f(c) = f(v)``. A range of c implies a range of f(c) whose preimage
-        contains it. This is sound because f keeps the order, and fails for no row of a file that
-        has its index.
+        contains it: f keeps the order, and fails for no row of a file that has its index.
         """
         if pa.types.is_floating(leaf.type) or len(leaf.values) > _MOST_IMAGES:
             return []  # both zeros are equal, but their values of f may differ
@@ -444,8 +441,8 @@ class ExpressionBinder:
         return found if any(is_expression(name) for name, _ in found.columns()) else None
 
     def indexed(self, operand: Operand) -> Column | None:
-        """The column of an expression that has an index, or of one that keeps the order of such an
-        expression."""
+        """The column of an expression that has an index, or keeps the order of such an expression.
+        """
         if isinstance(operand, Literal | ColumnRef | Opaque):
             return None
         found = self.replaced(operand)

@@ -487,8 +487,7 @@ def _beyond_long(column: Column, op: str, constant: Constant, *sides: Operand) -
 
 
 def _literal_precision(other: pa.DataType, constant: Constant) -> Constant:
-    """The constant at the decimal type with just its digits, if it is an integer next to a decimal.
-    """
+    """The constant; an integer next to a decimal gets the decimal type with just its digits."""
     if (
         pa.types.is_decimal(other)
         and isinstance(constant.value, int)

@@ -384,8 +384,7 @@ def restates(tree: Expr | Bound) -> bool:
 
 
 def stored_columns(tree: Bound) -> frozenset[str]:
-    """The columns of leaves about stored values: plain columns, both columns of a pair, elements.
-    """
+    """The columns of leaves about stored values, both columns of pairs, and elements."""
     found: set[str] = set()
     for leaf in leaves(tree):
         if isinstance(leaf, Pair):

@@ -67,8 +67,7 @@ class Typed:
             stack.extend(reversed(node.args))
 
     def replaced(self, columns: Mapping[Typed, str]) -> Typed:
-        """The expression with its largest parts that are in ``columns`` replaced by these columns.
-        """
+        """The expression with its largest parts that ``columns`` has replaced by columns."""
         name = columns.get(self.failing())
         if name is not None:
             return Typed(self.type, "column", (), name)

@@ -201,8 +201,7 @@ def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanT
 
 @contextmanager
 def _as_spark_takes_it() -> Iterator[None]:
-    """Replaces ``NotImplementedError``: for it, Spark would plan no partitions and return no rows.
-    """
+    """Replaces ``NotImplementedError``, for which Spark would plan nothing and return no rows."""
     try:
         with _without_traceback():
             yield

@@ -247,8 +247,7 @@ _ABSENT: LruCache[tuple[str, ...], float] = LruCache(_REMEMBERED)
 
 
 class _PrunerFinder:
-    """Finds the facts of a relation at the location that the setting names, or next to its table.
-    """
+    """Finds the facts of a relation at the location in the setting, or next to its table."""
 
     def __init__(self, session: SparkSession) -> None:
         self._stores = store_cache(session)

@@ -74,8 +74,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# Options of an object store that Spark's plans may show.
-_SHOWN = {"endpoint", "region", "skip_signature"}
+_SHOWN = {"endpoint", "region", "skip_signature"}  # options of a store that plans may show
 
 
 def read_table(
@@ -247,8 +246,7 @@ def _of_format(
     options: Mapping[str, str],
     keys: SparkKeys | None,
 ) -> DataFrame:
-    """The rows of the current snapshot, read here or by pages. Later actions read the same
-    snapshot.
+    """The rows of the current snapshot, also in later actions, read here or by pages.
 
     Spark's own reader knows no log. What only Spark decides, it decides on all rows.
     """

@@ -119,8 +119,7 @@ class _RegexParser:
         self.tail, self.dollars = True, 0
 
     def alternatives(self, depth: int) -> list[list[str]]:
-        """Reads alternatives: for each, the characters of every match, and ``GAP`` for any others.
-        """
+        """Reads alternatives: for each, the characters of every match, ``GAP`` for others."""
         if depth > 50:
             raise Unusable("the regular expression is nested too deeply")
         found: list[list[str]] = []

@@ -326,8 +326,7 @@ def _map_side(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.
 
 
 def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
-    """The value of a map's key, from its first entry with the key. ``value``: the type of the keys.
-    """
+    """The value of a map's first entry with the key. ``value``: the type of the keys."""
     maps, wanted = values
     from ..literals import stored
 
