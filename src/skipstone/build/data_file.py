@@ -7,7 +7,7 @@ one on one per group of columns (``BuildSettings.threads``): building takes long
 and columns are built without each other.
 
 A file gets a fact only if it is the listed version, both when it is opened and after its last byte
-was read, and if nothing has changed it for ``settle`` seconds by the store's clock. The build waits
+was read. Nothing may have changed it for ``settle`` seconds by the store's clock; the build waits
 that long for the youngest files. An error in a file becomes ``FileFacts.error``, and the build
 continues.
 
@@ -159,7 +159,7 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """This version of a file, open, and its footer if it is known."""
+    """A version of a file, open, and its footer if it is known."""
 
     id: ObjectId
     source: BinaryIO

@@ -71,7 +71,7 @@ def advise(
     a `skipstone build` command that is ready to run.
 
     With --layout, it puts a sample of the rows in other orders, by one column and along curves over
-    several, and says what queries would read of files in that order; the last line is then a
+    several. It says what queries would read of files in each order. The last line is then a
     `skipstone cluster` command. Without --queries each column is looked up.
     """
     if file_size is not None and not layout:

@@ -37,8 +37,8 @@ _NO_MACHINE = re.compile(
 )
 _JAVA = "install Java 17 or newer (JAVA_HOME); build and refresh need none (--no-spark)"
 _MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
-# The masters that Spark accepts. Spark checks a master only after its start, and then each wrong
-# one fails differently.
+# The masters that Spark accepts. Spark checks a master only after its start, and wrong masters fail
+# in different ways.
 _CORES = r"(?:\*|0*[1-9]\d*)"
 _CONNECT = "sc://"
 _IS_MASTER = re.compile(

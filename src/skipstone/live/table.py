@@ -74,7 +74,10 @@ if TYPE_CHECKING:
 
 
 class LiveTable:
-    """See the module. ``create`` and ``open`` return it; a context manager that closes it.
+    """A live table, from ``create`` or ``open``; a context manager that closes it.
+
+    >>> with skipstone.LiveTable.open("lake/trades") as trades:
+    ...     trades.append(rows, batch_id=7)
 
     Use it from one thread at a time. A failed write leaves the table unchanged.
     """
@@ -106,8 +109,9 @@ class LiveTable:
     ) -> Self:
         """A new, empty table in a directory that is empty or does not exist, open for writing.
 
-        ``timestamp`` names the designated timestamp, ``sort_by`` the order of rows (by default the
-        timestamp), ``bloom_filters`` columns that get one in every row group. ``durable=False``
+        ``timestamp`` names the designated timestamp. ``partition_by`` is "hour", "day", "month",
+        "year" or "none", ``sort_by`` the order of rows (by default the timestamp).
+        ``bloom_filters`` names columns that get a filter in every row group. ``durable=False``
         leaves it to the system when bytes reach the medium: what was committed then outlives the
         process, but not the machine. ``SkipstoneError`` where the directory has other content.
         """

@@ -10,8 +10,8 @@ one, in any process: it takes the batch and the location. Its rows are numbered 
 file of its own; only the process that cut the batches knows which file of a listing a row is about.
 
 Sound because every fact row that matches a file is about exactly that version. What one row proves
-about a leaf holds for the file, and so do the rows in other parts (an index that was built later
-has its own row). So each row of a file sharpens its leaves, and the tree is combined once over the
+about a leaf holds for the file. A file may have rows in other parts, too: an index that was built
+later has its own. Each row sharpens the file's leaves, and the tree is combined once over the
 files.
 """
 

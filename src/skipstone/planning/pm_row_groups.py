@@ -144,7 +144,7 @@ class PmRowGroups:
         return _Phase(self, sample=True), _Phase(self, sample=False)
 
     def candidates(self, files: IntArray) -> IntArray:
-        """Those of ``files`` with a ``_pm`` that may prove more than the facts do."""
+        """The ``files`` with a ``_pm`` that may prove more than the facts do."""
         row = self.matched.sidecar_rows("pm")[files]
         files, row = files[row >= 0], row[row >= 0]
         if self.bounded and len(row):

@@ -323,7 +323,7 @@ class DataFileSources(Protocol):
         """Reads bytes of the data files, in the versions that were listed."""
 
     def is_open(self, file: int) -> bool:
-        """Whether the footer of this version of a file is at hand."""
+        """Whether the footer of this version of a file is in memory."""
 
 
 @dataclass(frozen=True, slots=True)

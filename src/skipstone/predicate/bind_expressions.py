@@ -441,8 +441,7 @@ class ExpressionBinder:
         return found if any(is_expression(name) for name, _ in found.columns()) else None
 
     def indexed(self, operand: Operand) -> Column | None:
-        """The column of an expression that has an index, or keeps the order of such an expression.
-        """
+        """The column of an expression with an index, or of an expression that keeps its order."""
         if isinstance(operand, Literal | ColumnRef | Opaque):
             return None
         found = self.replaced(operand)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .zones import Zone
 
 
-# Functions that Spark calls without parentheses, where no column has the name.
+# Functions that need no parentheses in Spark, if no column has the name.
 _BARE = """
 current_date current_time current_timestamp current_user current_catalog current_database
 current_schema localtimestamp session_user user

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Words that Spark's grammar, or this one, does not read as a column.
+# Words that Spark's grammar, or ``sql.py``, does not read as a column.
 _RESERVED = """
 ALL AND ANTI ANY AS BETWEEN BOTH CASE CAST CROSS DATE DISTINCT ELSE END ESCAPE EXCEPT EXISTS FALSE
 FROM FULL ILIKE IN INNER INTERSECT INTERVAL IS JOIN LATERAL LEFT LIKE MINUS NATURAL NOT NULL ON OR

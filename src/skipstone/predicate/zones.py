@@ -1,7 +1,7 @@
 """Local time and instants as Spark defines them: days, microseconds, session time zone.
 
-Spark follows ``java.time``: a local time that the clocks skip moves forward by the length of the
-gap, a repeated one takes the earlier instant, and a date begins with its first instant. Python's
+Spark follows ``java.time``. A local time that the clocks skip moves forward by the length of the
+gap. A repeated one takes the earlier instant. A date begins with its first instant. Python's
 ``zoneinfo`` with ``fold=0`` agrees on the first two.
 
 Instants before 1970 and outside the years 1 to 9999 are not converted in a zone whose offset
@@ -110,7 +110,7 @@ class Zone:
 
 
 def _check(micros: int) -> None:
-    # Three days of tolerance: local time, and a window around it, may begin before 1970.
+    # Three days of tolerance: a local time and the window around it may begin before 1970.
     if not _FIRST - 3 * DAY <= micros <= _LAST:
         raise UnknownLocalTime("time zone rules are only certain from 1970 to 9998")
 

@@ -6,8 +6,8 @@ calls ``listFiles`` with its own filters while it plans, and its native reader s
 It is sound even if the pruner gets paths wrong:
 
 - without partitions, the files to read are picked by position from Spark's own sequence;
-- with partitions, Spark lists again with a filter on paths: on those to keep, and then all of them
-  must be in the result, or on those to skip, and then a path with another spelling is read;
+- with partitions, Spark lists again with a filter on paths. If the filter names files to keep, all
+  of them must be in the result. If it names files to skip, a path with another spelling is read;
 - the listing is matched once and used only while Spark's own list is the same object;
 - local files to be skipped are checked again: one that was replaced after Spark cached its listing
   is read. After any exception all files are read, with the reason.

@@ -53,7 +53,7 @@ POSITIONS: Final = (
 
 
 class Functions:
-    """The functions of one JVM, each made once."""
+    """Makes functions of one JVM, each once."""
 
     def __init__(self, jvm: JvmAccess) -> None:
         self._jvm = jvm

@@ -145,7 +145,7 @@ def _facts(spark: SparkSession, job: BuildJob, files: Sequence[ObjectId]) -> Dat
 
 
 def _own_session(spark: SparkSession) -> SparkSession:
-    """A session with the settings of ``spark``, and those of this job besides."""
+    """A session with the settings of ``spark`` and those of this job."""
     made = cloned(spark)
     # A batch is one file: the contents of several might not fit into memory.
     made.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")

@@ -85,7 +85,7 @@ def last_scan(spark: SparkSession) -> QueryScans:
 def _last_execution(
     spark: SparkSession, log: ScanLog, own: QueryScans | None
 ) -> tuple[JavaObject, bool] | None:
-    """The last execution of this thread, and whether ``own`` has its scans; ``None`` where no
+    """The last execution of this thread, and whether its scans are those of ``own``; ``None`` if no
     execution came after ``own``."""
     log.jvm.context.listenerBus().waitUntilEmpty()
     store = spark._jsparkSession.sharedState().statusStore()

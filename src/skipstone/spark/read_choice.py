@@ -9,8 +9,8 @@ The choice is by cost, with the constants of ``pruning/costs.py``. Spark's reade
 the ways could differ in rows or types: with settings that change the meaning of a text or a value,
 with types that differ, and for parts of a predicate that only Spark decides.
 
-If an index decides the rows, their number is known. If there are few files, no index is asked: they
-are read until there are too many rows. If there are many, the rows of some files are decided first.
+If an index decides the rows, their number is known. Otherwise few files are read until there are
+too many rows. Of many files, the rows of some are decided first.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How the rows are read, and why; ``inside``: the columns of the predicate are so large that
-    row groups and pages are planned first."""
+    """How the rows are read, and why. ``inside``: row groups and pages are planned first, because
+    the columns of the predicate are large."""
 
     way: Way
     why: str
@@ -131,8 +131,8 @@ def undecidable(scan: TableScan) -> str | None:
 
 
 def by_cost(scan: TableScan, *, ahead: bool = False) -> Choice:
-    """The quickest way to the rows of a scan that was planned without opening files; with
-    ``ahead`` also in this process, where the rows may be more than a few.
+    """The quickest way to the rows of a scan that was planned without opening files. With ``ahead``
+    it may be this process, if the rows seem to be few.
 
     It opens files to see what their columns take. Where no index says which rows match, it decides
     the rows of some files.

@@ -75,7 +75,7 @@ UNFILTERED = {
 
 
 def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
-    """Names of columns, and texts with names in them, of whose nulls ``where`` may be TRUE; in
+    """Names of columns for whose nulls ``where`` may be TRUE, and texts that contain such names; in
     lower case, without backquotes."""
     if harmful_of(settings, TEXT) is not None:
         return {_plain_text(where)}
@@ -110,7 +110,8 @@ def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
 
 
 def _texts(operand: Operand, *, nulls: bool) -> set[str]:
-    """The name of a column, where ``nulls`` of it count; the text of what is not understood."""
+    """The name of a column, if its ``nulls`` count; the text of an expression that is not
+    understood."""
     while isinstance(operand, Cast):
         operand = operand.operand
     match operand:

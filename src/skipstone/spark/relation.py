@@ -20,9 +20,9 @@ carry a SHA-256 over
 - every reader option that may change values, names in lower case;
 - the settings of the session that change how the reader parses a record.
 
-Under another fingerprint the facts are not used. The parse mode is left out for a reason: a fact is
-made only for a file without malformed records, so it and the name of the corrupt record column
-change nothing, unless the schema has a column of that name.
+Under another fingerprint the facts are not used. The parse mode is left out: only a file without
+malformed records has facts, so the mode changes nothing. The name of the corrupt record column
+counts only if the schema has that column.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class ScanLog:
             return None
 
     def execution(self, number: int) -> JavaObject | None:
-        """The ``QueryExecution`` that runs under this number."""
+        """The ``QueryExecution`` of this execution id."""
         executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
         return executions.getQueryExecution(number)
 

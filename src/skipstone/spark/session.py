@@ -5,9 +5,9 @@ history show the options of a reader. Spark's own reader gets keys from a KMS cl
 Spark's configuration (``parquet.crypto.factory.class``); ``format("skipstone")`` reads no encrypted
 file.
 
-A py4j call costs about 0.1 ms and a call back from the JVM about 0.5 ms, so nothing here is done
-per file or per plan node: texts of many values are joined in the JVM and split here (``join``),
-indices cross as one byte string (``pick``), lists of paths as one text (``string_literals``).
+A py4j call costs about 0.1 ms and a call back from the JVM about 0.5 ms. So there is no call per
+file or per plan node. The JVM joins the texts of many values, and they are split here (``join``).
+Indices cross as one byte string (``pick``), lists of paths as one text (``string_literals``).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _scheme_for(spark: SparkSession, scheme: str, path: str) -> str:
 
 
 def literal_path(path: str) -> str:
-    """``path`` where Hadoop takes patterns."""
+    """``path`` for parameters in which Hadoop reads patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
@@ -160,7 +160,7 @@ _OWN_MEANING: Final = {
 
 @contextmanager
 def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings; those of before, or none, come back."""
+    """Sets these settings within the block, and restores the earlier values."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -275,17 +275,17 @@ class Jvm:
 
     @cached_property
     def scala(self) -> Scala213:
-        """Its collections."""
+        """The collections of the JVM's version of Scala."""
         return scala_of(self)
 
     @cached_property
     def functions(self) -> Functions:
-        """Its methods as functions."""
+        """Methods of the JVM as functions of Scala."""
         return Functions(self)
 
     @property
     def pinned(self) -> bool:
-        """True when every Python thread has a JVM thread of its own (PySpark's default)."""
+        """Whether every Python thread has its own JVM thread (PySpark's default)."""
         return type(self.gateway).__name__ == "ClientServer"
 
     def thread_id(self) -> int:
@@ -455,7 +455,7 @@ class Jvm:
         return known
 
     def unique(self, found: list[JavaObject]) -> list[JavaObject]:
-        """These objects, each once.
+        """The distinct objects, by identity.
 
         They are not compared: the hash of a node of a plan takes the locks of all nodes below it,
         which other threads of the query hold while they wait for this one.
@@ -466,7 +466,7 @@ class Jvm:
         return [found[0], *(each for each in found[1:] if known.put(each, True) is None)]
 
     def identity_hash(self, item: JavaObject) -> int:
-        """A number of this object, which others may have too."""
+        """The identity hash of an object; other objects may have the same."""
         return int(self.static("java.lang.System", "identityHashCode")(item))
 
 

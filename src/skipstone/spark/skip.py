@@ -70,8 +70,8 @@ def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataF
 
     ``find`` is called once per relation. Relations that are wrapped already, streams, table formats
     and other relations stay as they are; ``explain`` has the reasons. With ``switch``, the name of
-    a setting, it holds while a session has the setting; a relation that is wrapped in that way
-    is wrapped again by a call without. Raises ``UnsupportedError`` under Spark Connect, where a
+    a setting, files are skipped only while the session's setting is true. A later call without
+    ``switch`` wraps such a relation again. Raises ``UnsupportedError`` under Spark Connect, where a
     client cannot change the plan.
     """
     if is_connect(df):
@@ -169,7 +169,7 @@ _MARKED = (
 
 
 def mark(df: DataFrame, log: ScanLog, scan: Scan) -> tuple[str, ...]:
-    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part.
+    """Let ``explain`` find ``scan`` by the only leaf of ``df``, also within other plans.
 
     The columns of the leaf (``id#12L``), by which ``last_scan`` finds its queries.
     """

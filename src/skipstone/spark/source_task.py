@@ -110,7 +110,8 @@ def why_unreadable(error: Exception, format: str) -> str:
 
 
 def is_damaged(error: str) -> bool:
-    """Whether the file itself is damaged; problems of a store or the session may pass."""
+    """Whether the file itself is damaged. Problems of a store or a session may pass, so they are
+    not."""
     return error.startswith(_DAMAGED) and _PASSING.search(error) is None
 
 

@@ -16,7 +16,7 @@ What makes a fact true of *every* query with the same fingerprint:
 - Spark's readers parse only the columns that a query needs, and a malformed record is NULL,
   partly NULL, dropped or an error, depending on those columns. So a file with any record that is
   malformed **when all columns are parsed** is reported and has no facts.
-- The identity of a file is taken before it is read and again after its last row, and a file that
+- The identity of a file is taken before it is read and again after its last row. A file that
   changed just now is left for a later build.
 - A file that cannot be read to its end (truncated, of another format) fails the job under Spark's
   rules. The error names it (Spark 3.5 names none: halves are tried); the build reports it and tries
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 _FAILURES = 3
 # Spark's scan of files, in the stack of an error that names no file.
 _SCAN = "FileScanRDD"
-# This many files side by side that fail alike are not broken, but cannot be reached.
+# If this many files in a row fail, they are not broken, but cannot be reached.
 _IN_A_ROW = 8
 
 # The format whose columns Spark reads only for expressions that Spark alone computes.

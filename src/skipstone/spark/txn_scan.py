@@ -99,7 +99,7 @@ class TxnPruner(FactsPruner):
     def still_valid(
         self, matched: object, indices: NDArray[np.int64], now: FileStats | None
     ) -> NDArray[np.bool_]:
-        """All: a fact is about the first bytes of a file, also after appends."""
+        """All are: a fact is about the first bytes of a file, which appends keep."""
         return np.ones(len(indices), np.bool_)
 
 

@@ -1,9 +1,9 @@
 """``skipstone.watch``: a streaming query that keeps an index fresh while files arrive.
 
 The stream is only a clock: every trigger has one row, which is ignored, and ``foreachBatch``
-refreshes the index. Each refresh compares the listing with the facts. So nested folders, replaced
-files and removed files are found like new ones, no list of seen files is kept, no row of a data
-file passes through the JVM, and a new watch needs no checkpoint. (A stream of the files themselves
+refreshes the index. Each refresh compares the listing with the facts. So it finds nested folders,
+replaced files and removed files like new ones. It keeps no list of seen files and needs no
+checkpoint, and no row of a data file passes through the JVM. (A stream of the files themselves
 would miss a replaced file.)
 
 A refresh that fails does not end the query: it gives a warning and ``last_error``, and the next

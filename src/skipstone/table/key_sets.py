@@ -6,9 +6,9 @@ array is pyarrow's, NumPy's, a list, or any object with the Arrow PyCapsule prot
 polars or pandas). Instead of a mapping, a table or a DataFrame in memory gives a set for each of
 its columns.
 
-Keys of a file are the values of a column of Parquet (also a folder of such files, or an object), or
-of CSV with names in the first line; or the lines of any other file. Text in CSV and in lines is
-read as the type of the table's column, empty text as null.
+Keys of a file are the values of a column of Parquet (a file, a folder or an object) or of CSV with
+names in the first line, or the lines of any other file. Text in CSV and in lines is read as the
+type of the table's column, empty text as null.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ class OpenTable:
         return self._snapshots
 
     def kept_at(self, snapshots: SnapshotTable) -> Self:
-        """This table at the one snapshot that ``snapshots`` have."""
+        """A copy of this table that stays at the snapshot of ``snapshots``."""
         other = copy(self)
         other.version, other.timestamp = snapshots.source.snapshot().reopened, None
         other._snapshots = snapshots

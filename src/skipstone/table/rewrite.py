@@ -195,9 +195,9 @@ class RewriteVerbs(BuildVerbs):
         No file of the table is changed. The rows of ``x.parquet`` go to ``x.parquet`` at the same
         place below the directory ``output``, or to ``x.salvaged.parquet`` next to it: there they
         belong to the table, and you must remove ``x.parquet``. Files salvaged before are skipped.
-        The schema of a file without a footer is ``schema``, the rest of its footer, that of the
-        files next to it, or that of the table where all good files agree. ``skip_bad_pages`` and
-        ``footer_only`` as for ``skipstone.salvage.salvage``.
+        The schema of a file without a footer comes from ``schema``, from the rest of its footer,
+        from the files next to it, or from the table where all good files agree. ``skip_bad_pages``
+        and ``footer_only`` as for ``skipstone.salvage.salvage``.
 
         With ``decryption``, by default the table's, encrypted files are salvaged too. Their rows
         are written **in the clear**, so ``output`` is required. The keys may be a function that

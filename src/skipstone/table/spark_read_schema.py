@@ -140,9 +140,9 @@ def schema_for_spark(
     """``options`` and the schema for Spark's reader: that of all files, if they differ.
 
     Spark takes the schema of one file, and ``mergeSchema`` refuses most types that widen. It is
-    used only where a column has Spark's own metadata (a default, a collation, an interval), which
-    a given schema would lose, or a type that only Spark knows. Where Spark then refuses, so does
-    ``Table.read`` (``in_words``). ``UnsupportedError`` where types do not merge.
+    used only for a column that has a type that only Spark knows, or Spark's own metadata (a
+    default, a collation, an interval), which a given schema would lose. Where Spark then refuses,
+    so does ``Table.read`` (``in_words``). ``UnsupportedError`` where types do not merge.
     """
     options = {**options, **table.lookup}
     if not table.is_parquet or table.txn is not None or _MERGE in map(str.lower, options):

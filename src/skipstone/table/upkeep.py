@@ -347,9 +347,9 @@ class UpkeepVerbs(OpenTable):
         data file, else as ``<data file>._pm``. Parts that others cannot use are left out, with the
         reason in the report; ``UnsupportedError`` where nothing remains.
 
-        ``"puffin"``, experimental: for the newest snapshot of a table of Apache Iceberg, or the one
-        of ``version``, Bloom filters over the columns with a ``bloom`` index, as the statistics
-        file ``<destination>/<id of the snapshot>.puffin``. It decodes these columns again.
+        ``"puffin"``, experimental, for a table of Apache Iceberg at its newest snapshot or
+        ``version``: Bloom filters over the columns with a ``bloom`` index, as the statistics file
+        ``<destination>/<id of the snapshot>.puffin``. It decodes these columns again.
         """
         from skipstone.facts.export import export_containers, export_pms
 

@@ -41,7 +41,7 @@ _LOG = logging.getLogger("skipstone")
 
 # A name of one column, or of a field of a struct.
 _NAME = re.compile(r"[\w.`]+")
-# Something that is no name.
+# Text that is not a name: an operator or a bracket follows a word.
 _OPERATOR = re.compile(r"\w.*[()+*/%<>=|]")
 
 
@@ -166,7 +166,7 @@ def expression_column(
     except (PredicateError, UnsupportedError):
         if _OPERATOR.search(text):
             raise
-        return None  # the error for a column names those that there are
+        return None  # the error for a column names the existing ones
     if not is_expression(found.name):
         return found.name
     if found.typed.by_spark() is not None:

@@ -1,8 +1,8 @@
 """Patterns over text as Spark decides them: LIKE, prefixes, and Java's regular expressions.
 
 Spark compares bytes where a LIKE pattern is a text, a prefix, a suffix, both, or a substring (its
-rule ``LikeSimplification``), and otherwise text with U+FFFD for bytes that are not UTF-8. A regular
-expression is always matched with text.
+rule ``LikeSimplification``). Otherwise it compares text, with U+FFFD for bytes that are not UTF-8.
+A regular expression is always matched with text.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A kernel takes the values of its arguments and gives an array; a constant argume
 except that the first argument is always an array. Kernels work on whole arrays. Those over text
 that Arrow does otherwise than Java decide distinct values one by one.
 
-**What is not needed is not evaluated**: the branch of a CASE, the arguments of ``coalesce`` after
-the first that is not null, and the right side of AND and OR see only the rows that ask for them. A
-division by zero fails only where Spark divides.
+**What is not needed is not evaluated**: a branch of a CASE, a later argument of ``coalesce`` and
+the right side of AND and OR get only the rows that need them. A division by zero fails only where
+Spark divides.
 """
 
 from __future__ import annotations

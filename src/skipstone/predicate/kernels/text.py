@@ -4,7 +4,7 @@ full Unicode mappings (``ß`` becomes ``SS``), which Python has and Arrow lacks.
 Spark takes case from Java or ICU, whose version of Unicode may differ from Python's. The case of a
 character is **settled** if all these versions agree. It is for the signs and scripts without case
 in ``CASELESS`` and ``_ALSO``. It is for a character of Unicode 3.2 (Python keeps its tables) that
-is no letter, or whose other case is in 3.2 too, because such a pair never changes. A letter without
+is not a letter, or whose other case is in 3.2 too: such a pair never changes. A letter without
 another case may get one (U+0264 and U+019B did), and so may a character that a version lacks.
 """
 

@@ -31,14 +31,14 @@ only rows with its key, none of which has a partner either. These are
 - below another join, the sides whose rows each make rows of their own: both of an inner join, the
   left of other left joins, the right of a right outer join.
 
-It is followed through nothing else: not through limits and samples (other rows would take the
-place), full outer joins, the side of an outer join that is filled with NULLs, expressions that no
-index knows, or what is not deterministic.
+It is followed through nothing else. Other rows would take the place of those that limits and
+samples lose. Full outer joins, the side of an outer join that is filled with NULLs, expressions
+that no index knows, and what is not deterministic stop it, too.
 
-**Other places with the same keys.** A superset of the keys proves as much. If the other side is
-itself the result of an inner or left semi join with the key on one side of an equality, the values
-on each of its two sides are a superset: ``fact JOIN (events JOIN users ON events.user = users.id)
-ON fact.user = events.user`` may use the keys of ``users`` (``QueryJoins.sources``).
+**Other places with the same keys.** A superset of the keys proves as much. The other side may be
+the result of an inner or left semi join itself. If the key is on one side of an equality of that
+join, the values on each of its sides are a superset: ``fact JOIN (events JOIN users ON events.user
+= users.id) ON fact.user = events.user`` may use the keys of ``users`` (``QueryJoins.sources``).
 
 **Scalar subqueries.** A row stays in ``Filter(k >= (SELECT …))`` only if the comparison is TRUE. It
 is never TRUE for NULL, which is the value of a subquery without rows. So the filter is like a semi

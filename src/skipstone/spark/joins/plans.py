@@ -1,10 +1,10 @@
 """Finds, in a physical plan, the scans that may be listing their files now, and the broadcasts.
 
 Spark passes its filters to a file index, not the place in the plan. Every scan of the plan that
-reads the same files with the same filters may be the one that lists, or may share an exchange with
-it, so that its rows are read at both places. So a file may be left out only if none of them needs
-it. A scan that fills a cache for later queries, and one below an exchange that is reused, need all
-their files.
+reads the same files with the same filters may be the one that lists. Or it shares an exchange with
+that scan, and its rows are used at both places. So a file may be left out only if none of these
+scans needs it. A scan that fills a cache for later queries, and one below an exchange that is
+reused, need all their files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PlannedScan:
         self.jvm, self.log, self.java, self.is_shared = jvm, log, java, is_shared
 
     def reads(self, index: ListingIndex) -> bool:
-        """Whether it reads the files of ``index``."""
+        """Whether the scan reads the files of ``index``."""
         location, known = self._place
         if known is index:
             return True
@@ -72,7 +72,7 @@ class PlannedScan:
 
     @cached_property
     def columns(self) -> frozenset[int]:
-        """The numbers of its columns."""
+        """The numbers of the scan's columns (``12`` in ``id#12L``)."""
         assert self.java is not None
         return frozenset(ids_of(self.jvm.join(self.java.output())))
 
@@ -85,8 +85,8 @@ def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]
 def ways(
     index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: Sequence[str]
 ) -> list[list[Condition]]:
-    """The conditions of every scan that may be the one that lists; empty if one of them has
-    none."""
+    """The conditions of every scan that may be the one that lists; empty if one of these scans has
+    no conditions."""
     wanted = _plain(filters)
     found = []
     for scan in scans:

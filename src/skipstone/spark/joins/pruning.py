@@ -1,9 +1,9 @@
 """``JoinPruning``: the files of one scan that may hold a row with a partner in its joins.
 
-It asks the indexes of the relation for the keys of the other side (``keys.py``), for each condition
-of the scan (``conditions.py``), and keeps what any place of the scan needs (``plans.py``). The join
-itself stays in the plan, so the rows are the same as without pruning. If anything is unknown, files
-are kept.
+For each condition of the scan (``conditions.py``) it looks up the keys of the other side
+(``keys.py``) in the relation's indexes. It keeps what any place of the scan needs (``plans.py``).
+The join itself stays in the plan, so the rows are the same as without pruning. If anything is
+unknown, files are kept.
 """
 
 from __future__ import annotations
