@@ -317,6 +317,12 @@ def test_unknown_column(condition: str, position: int, nearest: str | None) -> N
     )
 
 
+def test_an_error_counts_the_columns_that_it_does_not_name() -> None:
+    schema = pa.schema([(f"c{at}", pa.int32()) for at in range(10)])
+    with pytest.raises(PredicateError, match=r"the columns are c0, .*, c7 and 2 more"):
+        bind(parse_sql("zzzzzz = 5"), schema)
+
+
 def test_case() -> None:
     assert str(bound("FLAG")) == "flag = TRUE"
     with pytest.raises(PredicateError, match="no column FLAG"):

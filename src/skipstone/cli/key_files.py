@@ -76,6 +76,7 @@ def _is_json(file: str) -> bool:
 def _without_column(file: str) -> Exception:
     """The error for a file of keys of no column."""
     from skipstone.errors import SkipstoneError
+    from skipstone.human import some_of
     from skipstone.table import Table
     from skipstone.table.key_sets import columns_of_file
 
@@ -84,11 +85,10 @@ def _without_column(file: str) -> Exception:
         meant = f"its lines may be keys of a column of the table: --keys {file}:COLUMN"
         text = f"--keys {file}: no JSON file with the keys of encrypted files"
         return SkipstoneError(text, hint=meant)
-    shown = ", ".join(names[:8]) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
     return SkipstoneError(
         f"--keys {file} does not say which column has the keys: write FILE:COLUMN",
-        hint=f"its columns are {shown}: --keys {file}:{names[0] if names else 'COLUMN'}, or "
-        f"{file}:A=B for the column B of the table",
+        hint=f"its columns are {some_of(names, 8)}: --keys {file}:"
+        f"{names[0] if names else 'COLUMN'}, or {file}:A=B for the column B of the table",
     )
 
 

@@ -126,9 +126,8 @@ def resolve(
 def _hint(schema: pa.Schema, name: str) -> str:
     if not (names := schema.names):
         return "there are no columns: check that the path has data files"
-    more = f", … ({len(names)} in all)" if len(names) > 8 else ""
     text = f"; a text is written '{name}'" if name.isidentifier() else ""
-    return f"the columns are {', '.join(names[:8])}{more}{text}"
+    return f"the columns are {some_of(names, 8)}{text}"
 
 
 def _key_field(key: MapKey, map_: pa.Field | None, path: Sequence[str]) -> pa.Field:

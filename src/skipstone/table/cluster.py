@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.human import of_total
+from skipstone.human import of_total, some_of
 from skipstone.identity import canonical_path
 from skipstone.indexes.minmax import NullCounts
 from skipstone.predicate.types import column_name, split_names
@@ -309,7 +309,7 @@ def _filters(table: OpenTable, bloom: Mapping[str, float], listing: Listing) -> 
         if path is None or len(path) > 1:
             raise SkipstoneError(
                 f"there is no column {name!r} for a Bloom filter in {table.path}",
-                hint=f"columns of the root are {', '.join(schema.names[:8])}",
+                hint=f"columns of the root are {some_of(schema.names, 8)}",
             )
         if not 0 < fpp < 1:
             raise SkipstoneError(

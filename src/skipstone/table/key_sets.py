@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import PredicateError, SkipstoneError, first_line
+from skipstone.human import some_of
 from skipstone.predicate.binding import bind
 from skipstone.predicate.operands import Unusable
 from skipstone.predicate.tree import And, ColumnRef, Const, Expr, Membership, Opaque
@@ -214,7 +215,7 @@ def _spelled(column: str, path: str, names: list[str]) -> str:
     """The name of a column as the file at ``path`` spells it."""
     found = {name.lower(): name for name in names}.get(column.lower())
     if found is None:
-        hint = f"the columns are {', '.join(names[:8])}"
+        hint = f"the columns are {some_of(names, 8)}"
         raise PredicateError.of_name(f"no column {column} in {path}", column, names, hint)
     return found
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.human import some_of
 from skipstone.predicate.types import (
     UNCOMPARABLE,
     column_name,
@@ -82,8 +83,7 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
     if path is None:
         text = f"there is no column {name!r} in {table.path} to sort by"
         names = [column_name((each,)) for each in schema.names]
-        listed = ", ".join(names[:8]) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
-        hint = f"sort keys are columns, as in 'ts desc, id'; here are {listed}"
+        hint = f"sort keys are columns, as in 'ts desc, id'; here are {some_of(names, 8)}"
         raise PredicateError.of_name(text, name, names, hint)
     # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
     field = schema.field(path[0])

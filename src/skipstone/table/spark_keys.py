@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.errors import PredicateError
+from skipstone.human import some_of
 from skipstone.predicate.types import backquoted, column_name, column_path
 from skipstone.predicate.value_array import as_literals
 from skipstone.spark.facts import FactsPruner
@@ -146,5 +147,5 @@ def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFram
 def _spelled(frame: DataFrame, path: tuple[str, ...]) -> str:
     if sum(each.lower() == path[0].lower() for each in frame.columns) == 1:
         return backquoted(*path)
-    text, hint = f"no column {column_name(path)}", f"the columns are {', '.join(frame.columns[:8])}"
+    text, hint = f"no column {column_name(path)}", f"the columns are {some_of(frame.columns, 8)}"
     raise PredicateError.of_name(f"{text}, which the keys name", path[0], frame.columns, hint)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.human import some_of
 from skipstone.predicate.indexed import (
     columns_of_name,
     is_elements,
@@ -106,7 +107,7 @@ def _spelled(
 def _columns_of(schema: pa.Schema) -> str:
     if not schema.names:
         return "it has none: check that the path has data files"
-    return f"its columns are {', '.join(schema.names[:20])}"
+    return f"its columns are {some_of(schema.names, 20)}"
 
 
 def _check_kind(table: OpenTable, index: Index) -> None:
