@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone.errors import PredicateError, UnsupportedError, command
-from skipstone.human import duration, of_total, plain
+from skipstone.human import duration, of_total, plain, some_of
 from skipstone.human import size as human_size
 
 from .completion import column_list
 from .keys import data_keys
 from .options import columns_of, decoding_memory, index_options, reporting, source_options
-from .output import flush
+from .output import flush, shows_colour
 from .query import cell, values_of
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def grep(
     condition = search.condition(searched)
     if where is not None:
         condition = f"({condition}) AND ({where})"
-    paint = color == "always" or (color == "auto" and _terminal())
+    paint = color == "always" or (color == "auto" and shows_colour(sys.stdout))
     request = _Request(searched, context, search, paint, no_filename, counted, names)
     try:
         scan, pieces = target.retried(_begun, condition, columns=shown, limit=max_count)
@@ -151,12 +150,6 @@ def _begun(scan: TableScan) -> tuple[TableScan, Iterator[tuple[str, pa.Table]]]:
 
     pieces = scan.by_file()
     return scan, chain(list(islice(pieces, 1)), pieces)
-
-
-def _terminal() -> bool:
-    plain_ = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    # It is None where it was closed before the process began.
-    return sys.stdout is not None and sys.stdout.isatty() and not plain_
 
 
 def _once(schema: pa.Schema, names: Sequence[str]) -> list[str]:
@@ -199,7 +192,7 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
     if not (columns or texts):
         raise UnsupportedError(
             f"{target.path} has no column of text",
-            hint=f"its columns are {', '.join(schema.names[:20])}; "
+            hint=f"its columns are {some_of(schema.names, 20)}; "
             "a text within a struct is named: --column s.text",
         )
     return _once(schema, columns) or texts

@@ -402,9 +402,14 @@ def closed_connections() -> Iterator[None]:
         ) from error
 
 
-def _coloured(text: str, code: str) -> str:
+def shows_colour(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal with colour; ``None`` was closed before the process began."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain or not sys.stderr.isatty() else f"\x1b[{code}m{text}\x1b[0m"
+    return stream is not None and stream.isatty() and not plain
+
+
+def _coloured(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if shows_colour(sys.stderr) else text
 
 
 def _erase_progress() -> None:
