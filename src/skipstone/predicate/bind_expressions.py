@@ -247,7 +247,7 @@ class ExpressionBinder:
         from .functions import negated as opposite
 
         try:
-            typed = boolean(self.typed(expr), self.session)  # type: ignore[arg-type]
+            typed = boolean(self.typed(expr))  # type: ignore[arg-type]
         except Unusable as undecided:
             why = str(undecided)
             return Opaque(sql, reason if why in reason else f"{reason}; {why}")

@@ -88,14 +88,14 @@ class Typer:
         match expr:
             case And() | Or():
                 name = "and" if isinstance(expr, And) else "or"
-                parts = [boolean(self.of(child), session) for child in flat(expr)]  # type: ignore[arg-type]
+                parts = [boolean(self.of(child)) for child in flat(expr)]  # type: ignore[arg-type]
                 return Typed(pa.bool_(), name, tuple(parts))
             case Not():
-                return negated(boolean(self.of(expr.child), session))
+                return negated(boolean(self.of(expr.child)))
             case Const():
                 return constant(expr.value, pa.bool_())
             case Truth():
-                return boolean(self.of(expr.operand), session)
+                return boolean(self.of(expr.operand))
             case NullTest():
                 return is_null(self.of(expr.operand))
             case Comparison():

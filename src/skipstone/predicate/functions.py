@@ -250,7 +250,7 @@ def _rlike(args: Sequence[Typed], session: Zone | None) -> Typed:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-def boolean(arg: Typed, session: Zone | None) -> Typed:
+def boolean(arg: Typed) -> Typed:
     if is_null_type(arg.type):
         return constant(None, pa.bool_())
     if kind(arg) is not Kind.BOOLEAN:
@@ -260,7 +260,7 @@ def boolean(arg: Typed, session: Zone | None) -> Typed:
 
 def case(args: Sequence[Typed], session: Zone | None) -> Typed:
     """``condition, value, …`` and the value otherwise."""
-    conditions = [boolean(arg, session) for arg in args[:-1:2]]
+    conditions = [boolean(arg) for arg in args[:-1:2]]
     values = [*args[1::2], args[-1]]
     type = shared_type(values, "branches")
     values = [cast_to(value, type, session) for value in values]
