@@ -311,8 +311,8 @@ class _Decoding:
                 for column, each in leaves.items()
             }
             chunks = decoded_here(self.file, nodes)
-        said = bytes_of_pairs(arrays.key_value_metadata)
-        trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
+        pairs = bytes_of_pairs(arrays.key_value_metadata)
+        trusted = {int96: proleptic(pairs, int96=int96) for int96 in (False, True)}
         for column, chunk in chunks:
             if self.failed.is_set():
                 return

@@ -287,7 +287,7 @@ class TableArguments:
         from skipstone.table import Table
 
         context = click.get_current_context()
-        said = {name: value for name, value in kept().items() if name not in _OTHERS}
+        arguments = {name: value for name, value in kept().items() if name not in _OTHERS}
         place: Any = (self._session(context), self.path) if self.is_name else (self.path,)
         return Table(
             *place,
@@ -295,7 +295,7 @@ class TableArguments:
             storage_options=self.storage_options,
             index_keys=index_keys(),
             decryption=file_keys(),
-            **said,
+            **arguments,
         )
 
 

@@ -260,14 +260,15 @@ def _not_started(reason: str) -> SkipstoneError:
 
 def _thrown(error: Exception) -> str:
     """The message of what Java has thrown, and that of its first cause."""
-    thrown, said = getattr(error, "java_exception", None), []
+    thrown, messages = getattr(error, "java_exception", None), []
     while thrown is not None:
         message = thrown.getMessage()
-        said += str(message).splitlines()[:1] if message else []
+        messages += str(message).splitlines()[:1] if message else []
         thrown = thrown.getCause()
-    if not said:
+    if not messages:
         return str(error).partition("\n")[0]
-    return said[0] if said[-1] in said[0] else f"{said[0].rstrip('.')}: {said[-1]}"
+    first, last = messages[0], messages[-1]
+    return first if last in first else f"{first.rstrip('.')}: {last}"
 
 
 def _first_exception(output: IO[bytes] | None) -> str:

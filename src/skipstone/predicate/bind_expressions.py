@@ -279,13 +279,13 @@ class ExpressionBinder:
             case _ if isinstance(found, Const):
                 return found
             case _:
-                said = self.said(expr, negated)
-        if said is None:
+                implied = self.implied(expr, negated)
+        if implied is None:
             return found
         parts = found.children if isinstance(found, And) else (found,)
-        return conjunction([*map(_answered, parts), said])  # type: ignore[arg-type]
+        return conjunction([*map(_answered, parts), implied])  # type: ignore[arg-type]
 
-    def said(self, expr: Expr | Bound, negated: bool) -> Bound | None:
+    def implied(self, expr: Expr | Bound, negated: bool) -> Bound | None:
         """The leaves of expressions that ``expr`` implies; ``None`` where there are none."""
         from .equivalents import condition_of
         from .text_bounds import bounds_of
@@ -294,9 +294,9 @@ class ExpressionBinder:
             case Comparison("<=>", asked, Literal(True)) if not negated:  # IS TRUE
                 test = condition_of(asked)
                 if test is not None:
-                    return self.said(test, negated)
+                    return self.implied(test, negated)
             case And() if not negated:
-                parts = [each for child in expr.children if (each := self.said(child, False))]
+                parts = [each for child in expr.children if (each := self.implied(child, False))]
                 return conjunction(parts) if parts else None
             case And() | Or() | Not():
                 return None

@@ -247,9 +247,9 @@ def check_syntax(piece: str, text: str, start: int) -> None:
         position, why = start, "this is not Spark SQL"
         if isinstance(error, ParseError) and error.errors:
             first = error.errors[0]
-            said = str(first.get("description") or "").rstrip(".")
-            said = "" if said.startswith("Invalid expression") else said
-            why = "an expression is not complete" if "missing for" in said else said or why
+            detail = str(first.get("description") or "").rstrip(".")
+            detail = "" if detail.startswith("Invalid expression") else detail
+            why = "an expression is not complete" if "missing for" in detail else detail or why
             line, column = int(first.get("line") or 1), int(first.get("col") or 0)
             lines = (_PROBE + piece).splitlines(keepends=True)
             offset = (

@@ -175,11 +175,11 @@ def _hooked(original: Callable[..., DataFrame], name: str) -> Callable[..., Data
 
 def _enabled(session: SparkSession) -> bool:
     try:
-        said = session.conf.get(ENABLED, None)
-        if said is None and _HOOKS.of_job:
+        setting = session.conf.get(ENABLED, None)
+        if setting is None and _HOOKS.of_job:
             session.conf.set(ENABLED, "true")
             return True
-        return _is_true(said)
+        return _is_true(setting)
     except Exception:  # a stopped session: its own method has the error
         return False
 

@@ -280,7 +280,7 @@ class ScanLog:
             if query is None:
                 query = self._outside(thread, source, scan)
             query.scans.append((source, scan))
-        self._tell(scan, query.execution, made)
+        self._report(scan, query.execution, made)
 
     def planned(self, scan: Scan, outputs: tuple[str, ...]) -> None:
         """Record a scan that Spark does not call back for, as the calling thread's last query.
@@ -291,9 +291,9 @@ class ScanLog:
         made = RunningQuery(None, None, [(object(), scan)], self._newest(wait=True), outputs)
         with self._lock:
             self._last.put(thread, made)
-        self._tell(scan, None)
+        self._report(scan, None)
 
-    def _tell(
+    def _report(
         self, scan: Scan, execution: int | None, made: Mapping[str, str] | None = None
     ) -> None:
         """The line of the log, and the callback; a failure of either is a warning."""

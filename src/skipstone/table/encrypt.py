@@ -87,10 +87,10 @@ class EncryptVerbs(RewriteVerbs):
         session = None if callable(encryption) else spark
         index = IndexAfterRewrite(self, session, keys, plaintext_index=plaintext_index)
         left = _in_the_clear(self, remove=any(each.outcome != "failed" for each in done))
-        dropped, refreshed, said = index.after_encryption(
+        dropped, refreshed, notes = index.after_encryption(
             made, index_encryption, changed=run.has("done")
         )
-        run.notes += [*said, *left]
+        run.notes += [*notes, *left]
         return run.report(index, refreshed, dropped=dropped, aad_prefix=beginning)
 
     def decrypt(

@@ -71,10 +71,10 @@ class DescribedTable:
             )
         parts = (table.catalog or "spark_catalog", *(table.namespace or ()), table.name)
         quoted = ".".join(f"`{each.replace('`', '``')}`" for each in parts)
-        said = _details(_rows(spark, f"DESCRIBE TABLE EXTENDED {quoted}"))
-        provider, location = _files_of(name, said)
+        shown = _details(_rows(spark, f"DESCRIBE TABLE EXTENDED {quoted}"))
+        provider, location = _files_of(name, shown)
         root = _root(spark, name, location)
-        hive = said["Provider"].lower() == "hive"
+        hive = shown["Provider"].lower() == "hive"
         _require_own_reader(spark, name, root, provider, hive=hive)
         columns = {each.name: each for each in spark.catalog.listColumns(name)}
         partitioned = tuple(each for each, column in columns.items() if column.isPartition)
@@ -88,7 +88,7 @@ class DescribedTable:
             json.dumps({"type": "struct", "fields": each}) for each in (fields, own, folders)
         ]
         settings = session_settings(spark, provider) if provider in FORMATS else None
-        count = said.get("Num Buckets", "-1")
+        count = shown.get("Num Buckets", "-1")
         return cls(
             spark=spark,
             quoted=quoted,
@@ -105,8 +105,8 @@ class DescribedTable:
                 settings=None if settings is None else lambda: settings,
             ),
             partitioned_by=partitioned,
-            lists_partitions=bool(partitioned) and said.get("Partition Provider") == "Catalog",
-            buckets=f"{count} buckets, by {said.get('Bucket Columns')}" if int(count) > 0 else "",
+            lists_partitions=bool(partitioned) and shown.get("Partition Provider") == "Catalog",
+            buckets=f"{count} buckets, by {shown.get('Bucket Columns')}" if int(count) > 0 else "",
             properties=properties,
             hive=hive,
             undecided=frozenset(
@@ -163,11 +163,11 @@ class DescribedTable:
         return f"char(n), a collation or a default: {', '.join(named)}" if named else ""
 
 
-def _files_of(name: str, said: Mapping[str, str]) -> tuple[str, str]:
+def _files_of(name: str, shown: Mapping[str, str]) -> tuple[str, str]:
     """The format and the location of the files of a table; ``UnsupportedError`` without any."""
-    location, provider = said.get("Location"), said.get("Provider", "").lower()
+    location, provider = shown.get("Location"), shown.get("Provider", "").lower()
     if provider == "hive":
-        serde = said.get("Serde Library", "").rpartition(".")[2]
+        serde = shown.get("Serde Library", "").rpartition(".")[2]
         provider = _SERDES.get(serde, f"Hive's {serde}")
     if location is None or provider not in ("parquet", *FORMATS):
         raise UnsupportedError(

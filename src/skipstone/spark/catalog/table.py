@@ -184,8 +184,8 @@ class CatalogTable:
     @property
     def indexes(self) -> tuple[str, ...]:
         """The indexes to build, from ``TBLPROPERTIES``."""
-        said = self.properties.get(INDEXES_PROPERTY, "")
-        return tuple(each.strip() for each in said.split(";") if each.strip())
+        listed = self.properties.get(INDEXES_PROPERTY, "")
+        return tuple(each.strip() for each in listed.split(";") if each.strip())
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ _REPEATABLE: Final = _LOCAL | {
     "Generate",
 }
 # Leaves whose ``sameResult`` compares their rows, or the identity of their RDD.
-_TOLD_APART: Final = frozenset({"LocalRelation", "OneRowRelation", "Range", "LogicalRDD"})
+_COMPARED_LEAVES: Final = frozenset({"LocalRelation", "OneRowRelation", "Range", "LogicalRDD"})
 _AGGREGATES: Final = frozenset({"Count", "Min", "Max", "Sum", "Average"})
 
 
@@ -434,7 +434,7 @@ def _origins(jvm: Jvm, plan: JavaObject) -> list[JavaObject] | None:
                 found.append(relation.location())
             elif name == "InMemoryRelation":
                 found.append(leaf.cacheBuilder())
-            elif name not in _TOLD_APART:
+            elif name not in _COMPARED_LEAVES:
                 return None
     return found
 
