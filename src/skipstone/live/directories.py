@@ -255,7 +255,7 @@ class LiveDescription(Report):
 
     @property
     def dead_bytes(self) -> int:
-        """The bytes of them that the snapshot does not use."""
+        """The bytes of all ``data.parquet`` that the snapshot does not use."""
         return sum(each.dead_bytes for each in self.partitions)
 
 

@@ -64,7 +64,7 @@ class PartitionState:
 
     @classmethod
     def load(cls, directory: str, size: int, timestamp: str) -> Self:
-        """From the files; ``FormatError`` if they do not belong together."""
+        """Reads the files; ``FormatError`` if they do not belong together."""
         path = f"{directory}/{DATA}"
         data = mapped(path, size)
         tail = Tail.from_bytes(data[size - TAIL_LENGTH : size], size)
@@ -182,7 +182,7 @@ def edit(
 def _placed(
     state: PartitionState, order: Sequence[int | EncodedRowGroups]
 ) -> tuple[list[PlacedRowGroups], FooterEditor]:
-    """The new row groups behind the old file, and the footer of the next one."""
+    """The new row groups, placed after the end of the old file, and the next footer."""
     fresh: list[PlacedRowGroups] = []
     rows, groups = list[int](), list[bytes]()
     at = state.size

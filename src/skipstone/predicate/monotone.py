@@ -8,9 +8,9 @@ computed.
 
 | expression | preimage of [lo, hi] |
 |---|---|
-| ``c + k``, ``c - k``, ``k - c``, ``-c`` | moved by k, mirrored |
+| ``c + k``, ``c - k``, ``k - c``, ``-c``, integers and decimals | moved by k, mirrored |
 | ``c * k``, integers and decimals, k ≠ 0 | divided by k, rounding inwards |
-| ``d + k``, ``d * k``, ``c / k``, doubles, k > 0 | bisection |
+| ``c + k``, ``c - k``; ``c * k``, ``c / k`` with k > 0; doubles | bisection |
 | ``year(x)`` | first day of lo to last day of hi |
 | ``trunc``, ``date_trunc`` | first unit that begins at lo or later, to the end of the unit of hi |
 | ``date + n``, ``x + INTERVAL`` | moved; bisection for months |
@@ -20,7 +20,8 @@ Sums and products of integers are one to one: on overflow, Spark fails or wraps 
 range wraps too. IEEE operations round to the nearest, which keeps order, and NaN stays the largest.
 A truncated time f(x) has f(x) <= x < next(f(x)). The last days of months meet, but a later day is
 never moved before an earlier one. Steps compose: the preimage of a step is the range of the step
-below it. All of these are null exactly where the column is, except TRY_CAST (``Column.total``).
+below it. All of these are null exactly where the column is, except TRY_CAST and Catalyst's sums,
+which may be ``try_add`` (``Column.total``).
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ def _sum(typed: Typed, session: Zone | None) -> Column:
 
 
 def _moved(type: pa.DataType, wraps: bool, k: int, lo: int, hi: int) -> Ranges:
-    """x + k."""
+    """The preimage of x + k."""
     return _around(type, lo - k, hi - k) if wraps else [(lo - k, hi - k)]
 
 
 def _mirrored(type: pa.DataType, wraps: bool, k: int, lo: int, hi: int) -> Ranges:
-    """k - x. One step, not two: -x may overflow where k - x does not."""
+    """The preimage of k - x. One step, not two: -x may overflow where k - x does not."""
     return _around(type, k - hi, k - lo) if wraps else [(k - hi, k - lo)]
 
 
@@ -252,7 +253,7 @@ def _date_trunc(typed: Typed, session: Zone | None) -> Column:
 
 
 def _floored(size: int, offset: int, lo: int, hi: int) -> Ranges:
-    """x cut to multiples of ``size`` of its local time."""
+    """The preimage of x floored to multiples of ``size`` in local time."""
     return [
         (-(-(lo + offset) // size) * size - offset, ((hi + offset) // size + 1) * size - 1 - offset)
     ]
@@ -309,7 +310,7 @@ def _open(type: pa.DataType, back: Back, lo: int, hi: int) -> Ranges:
 
 
 def _later(type: pa.DataType, interval: Interval, day: int, offset: int = 0) -> Back:
-    """Plus an interval; ``day`` is a day in the units of the keys."""
+    """The preimage of x plus an interval; ``day`` is a day in the units of the keys."""
     rest = interval.days * day + interval.micros
     if not interval.months:
         return partial(_moved, type, False, rest)

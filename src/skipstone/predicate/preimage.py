@@ -262,7 +262,7 @@ def _narrowed(source: pa.DataType, target: pa.DataType) -> Back | None:
 
 
 def _cut(factor: int, lo: int, hi: int) -> Ranges:
-    """x / factor, cut towards zero."""
+    """The preimage of x / factor, cut towards zero."""
     first = lo * factor if lo > 0 else lo * factor - factor + 1
     last = hi * factor if hi < 0 else hi * factor + factor - 1
     return [(first, last)]
@@ -273,7 +273,7 @@ def _same(lo: int, hi: int) -> Ranges:
 
 
 def inwards(lo: int, hi: int, factor: int) -> Ranges:
-    """The keys that times ``factor`` are from ``lo`` to ``hi``."""
+    """The preimage of x * factor."""
     a, b = -(-lo // factor), hi // factor
     return [(a, b)] if a <= b else []
 

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from .session import JavaObject, Jvm
 
 
-# The files of partition directories. Their text has no certain separator: used only where a wrong
-# match is harmless.
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _CASE = "spark.sql.caseSensitive"
+# The files in the text of partition directories. A path may contain this text, so it is used only
+# where a wrong match is harmless.
 _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
 
 

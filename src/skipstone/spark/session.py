@@ -327,7 +327,7 @@ class Jvm:
     # -- Scala -------------------------------------------------------------------------------------
 
     def type(self, name: str) -> Any:
-        """A class by its full name."""
+        """A class of the JVM by its full name."""
         found = self._classes.get(name)
         if found is None:
             found = self.root
@@ -368,7 +368,7 @@ class Jvm:
         return text.split(separator)
 
     def joined(self, collection: JavaObject, *steps: str) -> list[str]:
-        """What a function of ``functions.py`` gives for every element, in two calls."""
+        """The result of a function of ``functions.py`` for every element, in two calls."""
         return self.join(self.scala.map(collection, self.functions.of(*steps)))
 
     def node_names(self, plan: JavaObject) -> list[str]:
@@ -376,12 +376,12 @@ class Jvm:
         return self.join(plan.map(self.functions.of(*NODE_NAME)))
 
     def subqueries(self, plan: JavaObject) -> list[JavaObject]:
-        """The plans of the subqueries of a plan and of those of them; one may come twice."""
+        """The plans of a plan's subqueries, at any depth; one may come twice."""
         found = self.functions.call(*SUBQUERIES)(plan)
         return list(items(plan.subqueriesAll())) if found else []
 
     def class_name(self, item: JavaObject) -> str:
-        """The simple name of its class."""
+        """The simple name of an object's class."""
         return str(self.functions.call(*CLASS_NAME)(item))
 
     def settings(self) -> dict[str, str]:
