@@ -69,7 +69,6 @@ _NAMES: Final = {
     "none": "default",
     "year": r"\d{4}",
     "month": r"\d{4}-\d{2}",
-    "week": r"\d{4}-W\d{2}",
     "day": r"\d{4}-\d{2}-\d{2}",
     "hour": r"\d{4}-\d{2}-\d{2}T\d{2}",
 }
