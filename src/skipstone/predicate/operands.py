@@ -64,7 +64,7 @@ current_schema localtimestamp session_user user
 """
 BARE_FUNCTIONS = frozenset(_BARE.split())
 
-# The most names of columns in a message.
+# The most columns that a message about an ambiguous name lists.
 _SHOWN = 4
 
 

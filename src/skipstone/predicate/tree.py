@@ -60,7 +60,7 @@ class Op(StrEnum):
     NOT_LIKE = "NOT LIKE"
 
 
-#: operations that are TRUE for the other values that are not null
+#: negated operations, each with the one that is TRUE for all other non-null values
 POSITIVE = {
     Op.NE: Op.EQ,
     Op.NOT_IN: Op.IN,
@@ -77,7 +77,7 @@ COMPLEMENTS = {
 }
 #: comparisons as written, with the sides exchanged
 FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-#: those that are TRUE where they are FALSE
+#: comparisons as written, each with its negation
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 

@@ -99,9 +99,9 @@ def default_session(master: str = "local[*]", *, hive: bool = False) -> SparkSes
     return session
 
 
-# The modules of Hadoop that a Spark without a vendor lacks, by scheme.
+# The modules of Hadoop that Apache's builds of Spark lack, by scheme.
 _MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
-# By session: the scheme by which its Hadoop reads another.
+# By session: from a scheme to the one by which the session's Hadoop reads it.
 _SCHEMES: Final[WeakKeyDictionary[Any, dict[str, str]]] = WeakKeyDictionary()
 
 

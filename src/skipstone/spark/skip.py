@@ -45,15 +45,16 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# File indexes that list plain files. Those of Delta and Hudi do more.
+# Packages of connectors, each with its table format.
 _CONNECTORS = {"org.apache.spark.sql.delta.": "Delta Lake", "org.apache.iceberg.": "Apache Iceberg"}
-#: why a relation of one of these is left alone, and what to use
+#: why a relation of a connector is left alone, and what to use
 OWN_FILES = (
     "its connector has the list of files: skipstone.Table(path).read(spark, where) uses the index, "
     "and keeps the connector with connector=True"
 )
 #: the file index of tables whose partitions the catalog lists
 CATALOG_INDEX = "CatalogFileIndex"
+# File indexes that list plain files. Those of Delta and Hudi do more.
 _LOCATIONS = frozenset({"InMemoryFileIndex", CATALOG_INDEX, "MetadataLogFileIndex"})
 _FORMATS = {
     "ParquetFileFormat": "parquet",

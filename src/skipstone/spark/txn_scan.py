@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _BLOCK = 128 << 20
-# Files whose columns are read, the newest partition's among them.
+# The most files whose columns are read, the newest partition's among them.
 _SAMPLE = 16
 
 
@@ -106,8 +106,8 @@ class TxnPruner(FactsPruner):
 def read_txn_table(
     spark: SparkSession, listing: TxnListing, options: Mapping[str, str], find: FindPruner
 ) -> DataFrame:
-    """The snapshot as a DataFrame of a classic session, whose filters skip by the pruner that
-    ``find`` gives.
+    """The snapshot as a DataFrame of a classic session, whose filters skip files by the pruner of
+    ``find``.
 
     ``UnsupportedError`` for a snapshot without files, as its columns are unknown.
     """
@@ -161,7 +161,7 @@ def _any_frame(
     statuses: JavaObject,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """A relation over one file of the snapshot, with the columns of all files."""
+    """A relation over one file of the snapshot, with the columns of up to 16 files."""
     from pyspark.sql.types import StructField, StructType
 
     last = len(listing) - 1
@@ -170,8 +170,8 @@ def _any_frame(
     format = jvm.type(f"{_SOURCES}.parquet.ParquetFileFormat")()
     given = {key.lower(): value for key, value in options.items()}
     merge = given.get("mergeschema", "true").lower() == "true"
-    # Columns of a table are added, dropped and change types. Spark merges no types that differ,
-    # though it reads one as the other: the newest file's type is the table's.
+    # Columns of a table are added and dropped, and change types. Spark reads one type as the other
+    # but merges no types that differ, so a column has the newest file's type.
     fields: dict[str, StructField] = {}
     for at in reversed(sample if merge else [last]):
         one = jvm.pick(files, np.array([at], np.int64))

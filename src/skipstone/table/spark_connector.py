@@ -63,7 +63,7 @@ _LOG = logging.getLogger("skipstone")
 MOST_RANGES: Final = 64
 _COLUMNS: Final = 3
 _LOOKED_AT: Final = 32
-# the first and the last day of four digits of a year, since 1970
+# the first and the last day of the years 1 to 9999, in days since 1970
 _DAYS: Final = (-719_162, 2_932_896)
 _KINDS: Final = (Kind.INTEGER, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ, Kind.STRING)
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _MERGE = "mergeschema"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
-# Hadoop's patterns cannot negate a text: names that differ from .index in one of the last letters.
+# Hadoop's patterns cannot exclude a suffix. These match names that differ from .index in one of the
+# last letters.
 _FILTER = "pathGlobFilter"
 _NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
 _SUFFIX = ".index"

@@ -372,6 +372,6 @@ _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
     **text.KERNELS,
     **times.KERNELS,
 }
-# What sees code points, not bytes.
+# Kernels that see code points, not bytes.
 _UNICODE = frozenset({"cast", *text.KERNELS}) - {"startswith", "endswith", "contains"}
 _FALLIBLE = frozenset({"cast", *arithmetic.FALLIBLE, *times.FALLIBLE})

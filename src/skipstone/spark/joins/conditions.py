@@ -82,7 +82,7 @@ _FREE: Final = {
     "ExistenceJoin": (False, True),
     "RightOuter": (True, False),
 }
-# The sides whose rows each make result rows that no row of the other side makes or prevents.
+# The sides of which a row affects only the result rows that it makes itself.
 _SEPARATE: Final = {
     "Inner": (True, True),
     "Cross": (True, True),
