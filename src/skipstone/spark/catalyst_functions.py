@@ -31,6 +31,8 @@ from skipstone.predicate.tree import (
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
+from .literals import REPLACED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,10 +69,6 @@ _BY_SETTING = {
 # These depend on the setting of ``initcap`` too, in values that Spark computes; this engine does
 # not decide texts with the letters concerned.
 _CASES = frozenset({"upper", "lower"})
-
-
-# The replacement of bytes that are not UTF-8.
-_REPLACED = "\ufffd"
 
 
 @dataclass(slots=True)
@@ -214,7 +212,7 @@ class FunctionReader(ABC):
         ):
             return self.opaque(index, "no index can use an array of such values")
         text = str(self.node_at(index).sql())
-        found = getattr(parse_sql(text), "operand", None) if _REPLACED not in text else None
+        found = getattr(parse_sql(text), "operand", None) if REPLACED not in text else None
         match found:
             case Call("array", values) if all(
                 isinstance(value, Literal | Cast) for value in values

@@ -33,7 +33,7 @@ from .joins.pruning import JoinPruning, JoinScan
 from .relation import HARMLESS, FileListing, FileStats, Pruner, Pruning, ReadSettings, RelationInfo
 from .scan_log import Clock
 from .scans import Scan
-from .session import ZONE
+from .session import ZONE, without_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -491,5 +491,5 @@ class SkippingFileIndex:
 
 def _text(filters: list[str]) -> str:
     """Filters as Spark prints them, without the numbers of its attributes."""
-    text = re.sub(r"#\d+L?", "", " AND ".join(filters))
+    text = without_ids(" AND ".join(filters))
     return text if len(text) <= 500 else f"{text[:500]}…"

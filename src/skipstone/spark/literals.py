@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 _DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
-_REPLACED = "\ufffd"
+#: the replacement of bytes that are not UTF-8
+REPLACED = "\ufffd"
 
 
 class UnreadableLiteral(ValueError):
@@ -100,7 +101,7 @@ def fetch_set(jvm: Jvm, inset: JavaObject, type: pa.DataType) -> list[Value | No
         # NULL prints as "null", and so does the string.
         texts.remove("null")
         out.append(None)
-    if pa.types.is_string(type) and any(_REPLACED in text for text in texts):
+    if pa.types.is_string(type) and any(REPLACED in text for text in texts):
         raise UnreadableLiteral("an IN list with strings that may not be UTF-8")
     out.extend(value_of(text, type) for text in texts)
     return out

@@ -480,6 +480,11 @@ def items(sequence: JavaObject) -> Iterator[JavaObject]:
 _JVMS: WeakKeyDictionary[Any, Jvm] = WeakKeyDictionary()
 
 
+def without_ids(text: str) -> str:
+    """Catalyst's text without the numbers of attributes: ``id#12L`` -> ``id``."""
+    return re.sub(r"#\d+L?", "", text)
+
+
 def simple_name(java_class: str) -> str:
     """``a.b.C`` -> ``C``; a trailing ``$`` of a Scala object falls off."""
     return re.sub(r"^.*[.$]([A-Za-z0-9_]+)\$?$", r"\1", java_class)

@@ -315,7 +315,7 @@ def _wrapped(
     proxy = SkippingFileIndex(
         log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log, switch=switch
     )
-    new = _Wrapped(info, proxy, _through(relation, proxy))
+    new = _Wrapped(info, proxy, with_location(relation, proxy))
     # Spark keeps no other relations, which may have a long list of files.
     if info.table is not None and info.settings is None and known is None:
         table = f"{info.table} of {relation.sparkSession().sessionUUID()}"
@@ -343,7 +343,7 @@ def _pruner(
     return found
 
 
-def _through(relation: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
+def with_location(relation: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
     """The relation with ``proxy`` as its location."""
     return relation.copy(
         proxy,

@@ -10,7 +10,6 @@ this check and the reading of a file is not detected.
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,7 +24,8 @@ from skipstone.questdb.txn_snapshot import ready_for_spark
 from .facts import FactsPruner, MatchedListing
 from .relation import FileListing, Pruning
 from .scan_log import scan_log
-from .skip import _through, frame_of, skip
+from .session import literal_path
+from .skip import frame_of, skip, with_location
 from .versions import copy_relation
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def read_txn_table(
     statuses = _statuses(jvm, listing)
     base = _any_frame(spark, jvm, listing, statuses, options)
     leaf = base._jdf.queryExecution().analyzed().collectLeaves().head()
-    relation = _through(leaf.relation(), _index(spark, jvm, listing, statuses))
+    relation = with_location(leaf.relation(), _index(spark, jvm, listing, statuses))
     return skip(frame_of(spark, copy_relation(leaf, relation)), find)
 
 
@@ -182,9 +182,8 @@ def _any_frame(
     if not fields:
         raise UnsupportedError(f"{listing.root} has no columns", hint="there is nothing to read")
     schema = StructType(list(fields.values()))
-    # Hadoop reads these characters as patterns.
-    plain = re.sub(r"([\\*?\[\]{}])", r"\\\1", listing.paths[last])
-    frame: DataFrame = spark.read.options(**dict(options)).schema(schema).parquet(plain)
+    reader = spark.read.options(**dict(options)).schema(schema)
+    frame: DataFrame = reader.parquet(literal_path(listing.paths[last]))
     return frame
 
 

@@ -9,12 +9,12 @@ reused, need all their files.
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 from skipstone.spark.functions import CLASS_NAME, SCANNED
 from skipstone.spark.scan_log import LocatedIndex
+from skipstone.spark.session import without_ids
 
 from .conditions import ids_of
 
@@ -128,7 +128,7 @@ def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[Planne
 def _plain(filters: Sequence[str]) -> frozenset[str]:
     """Filters without the numbers of columns. Spark lists files without the filters that have
     subqueries."""
-    texts = (re.sub(r"#\d+L?", "", text) for text in filters)
+    texts = map(without_ids, filters)
     return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
 
 
