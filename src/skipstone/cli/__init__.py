@@ -46,7 +46,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ingest": ("table_files", "Append rows to a live table, in place, while it is read."),
     "migrate": ("table_files", "Make row group metadata (_pm) for files that lack it."),
     "retrofit": ("table_files", "Add page indexes, filters and checksums to Parquet files."),
-    "cluster": ("table_files", "Write a table again with near rows in the same files."),
+    "cluster": ("table_files", "Write a copy of a table with similar rows in the same files."),
     "salvage": ("rewrite", "Save the rows of Parquet files whose footer is lost."),
     "encrypt": ("rewrite", "Encrypt a Parquet file, or those of a table, without decoding."),
     "decrypt": ("rewrite", "Decrypt a Parquet file, or those of a table, without decoding."),

@@ -67,16 +67,22 @@ _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
     callback=columns_of,
     help="Columns to print before the text.",
 )
-@click.option("--where", metavar="WHERE", help="A condition that the rows meet too.")
-@click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="PATTERN is a plain text.")
+@click.option("--where", metavar="WHERE", help="A condition that rows must also meet.")
+@click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="PATTERN is plain text.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
-@click.option("-w", "--word-regexp", "word", is_flag=True, help="Match whole words alone.")
+@click.option("-w", "--word-regexp", "word", is_flag=True, help="Match only whole words.")
 @click.option("-m", "--max-count", type=click.IntRange(min=1), help="Stop after this many rows.")
-@click.option("-c", "--count", "counted", is_flag=True, help="Print how many rows of each file.")
 @click.option(
-    "-l", "--files-with-matches", "names", is_flag=True, help="Print the names of the files alone."
+    "-c", "--count", "counted", is_flag=True, help="Print how many rows of each file match."
 )
-@click.option("--no-filename", is_flag=True, help="Print no names of files before rows.")
+@click.option(
+    "-l",
+    "--files-with-matches",
+    "names",
+    is_flag=True,
+    help="Print only the names of files that match.",
+)
+@click.option("--no-filename", is_flag=True, help="Print rows without the names of their files.")
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),

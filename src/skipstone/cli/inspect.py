@@ -139,9 +139,9 @@ def doctor(
 
     Examines Python, the packages, Java, Spark, the caches on disk and the limits of this process;
     with TABLE also its storage, who may read and write, and the state of its index. TABLE may be
-    any directory or URI. The result holds no secret, so it can be pasted into a report of a fault.
+    any directory or URI. The result holds no secret, so it can be pasted into a bug report.
 
-    Exit code 1 when there is a problem; notes are none.
+    Exit code 1 when there is a problem; notes do not count.
 
     \b
       skipstone doctor

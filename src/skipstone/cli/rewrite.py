@@ -311,12 +311,12 @@ def rekey(
 @click.option(
     "--row-group-rows",
     type=click.IntRange(min=1),
-    help="Rows of every row group but the last, where columns cannot be distinguished.",
+    help="The rows of each row group but the last, if columns cannot be told apart.",
 )
 @click.option(
     "--footer-only",
     is_flag=True,
-    help="Only the footer is lost: the last page ends a row group.",
+    help="Assume that only the footer is lost: the last page ends a row group.",
 )
 @key_options
 @reporting

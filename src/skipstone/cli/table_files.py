@@ -266,7 +266,7 @@ def retrofit(
     metavar="OUT",
     shell_complete=paths,
     required=True,
-    help="A directory that is new.",
+    help="The new directory.",
 )
 @click.option(
     "--curve",
@@ -290,7 +290,9 @@ def retrofit(
     help="Write Bloom filters of this column, with this probability of a false positive (0.01); "
     "may be given again.",
 )
-@click.option("--compression", metavar="CODEC", help="By default as Spark is configured: snappy.")
+@click.option(
+    "--compression", metavar="CODEC", help="The codec; by default that of Spark (snappy)."
+)
 @click.option(
     "--master",
     callback=spark_master,
@@ -298,7 +300,7 @@ def retrofit(
     show_default=True,
     envvar="SKIPSTONE_MASTER",
     show_envvar=True,
-    help="The Spark that does it.",
+    help="The Spark master of the job.",
 )
 @reporting
 def cluster(
