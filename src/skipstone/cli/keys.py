@@ -295,7 +295,7 @@ _ALGORITHMS: Final = {"gcm": "AES_GCM_V1", "gcm-ctr": "AES_GCM_CTR_V1"}
 
 
 def _absolute(source: str | None) -> str | None:
-    """The source from any working directory: a worker has another one."""
+    """The source with an absolute path: a worker has another working directory."""
     if source is None or not source.startswith("file:"):
         return source
     return f"file:{Path(source.removeprefix('file:')).absolute()}"
@@ -323,7 +323,7 @@ class EncryptionOptions:
     omit_aad_prefix: bool = False
 
     def anywhere(self) -> EncryptionOptions:
-        """The same from any working directory."""
+        """The options with absolute paths, for workers."""
         columns = {name: _absolute(each) or "" for name, each in self.column_keys.items()}
         return replace(self, footer_key=_absolute(self.footer_key), column_keys=columns)
 
@@ -365,7 +365,7 @@ class DecryptionOptions:
         return bool(self.keys or self.footer_key or self.column_keys or self.kms)
 
     def anywhere(self) -> DecryptionOptions:
-        """The same from any working directory."""
+        """The options with absolute paths, for workers."""
         columns = {name: _absolute(each) or "" for name, each in self.column_keys.items()}
         keys = None if self.keys is None else str(Path(self.keys).absolute())
         return replace(self, keys=keys, footer_key=_absolute(self.footer_key), column_keys=columns)
