@@ -271,10 +271,11 @@ class _Pattern:
             return matching(self.tree, {"text": printed}, len(texts))
 
     def parts(self, texts: list[str]) -> list[list[str]]:
-        """Per text: what does not match and what does, in turn."""
+        """For each text, the parts that do not match and those that do, in turn."""
         if self.plain is not None:
             return [_at_plain(text, self.plain, self.any_case) for text in texts]
-        # RE2 has no "$" before the line's end, so that is left out, unless it is what matches.
+        # RE2 has no "$" before a line terminator at the end, so the terminator is cut off, unless
+        # the match needs it.
         cuts = [_LAST_LINE_END.search(text) if self.ends else None for text in texts]
         bodies = [
             text[: cut.start()] if cut else text for text, cut in zip(texts, cuts, strict=True)
@@ -295,7 +296,8 @@ class _Pattern:
         used = set("".join(texts))
         begin, end = [mark for mark in map(chr, range(0xF0000, 0xFFFFE)) if mark not in used][:2]
         marked = pa.array(texts, pa.large_string())
-        # A character between two words is part of one match: the second time finds the others.
+        # A match takes the characters around its word, so two words in a row share one: the second
+        # pass finds the other word.
         for _ in range(1 + self.word):
             try:
                 marked = pc.replace_substring_regex(
@@ -333,7 +335,7 @@ def _at_plain(text: str, sought: str, any_case: bool) -> list[str]:
 
 
 def _at_marks(marked: str, begin: str, end: str) -> list[str]:
-    """The parts of a text without and within marks, which may lie within others."""
+    """The parts of a text outside and inside marks, in turn; marks may be nested."""
     parts, depth = [""], 0
     for piece in re.split(f"([{begin}{end}])", marked):
         if piece not in (begin, end):

@@ -260,7 +260,7 @@ def _fault_of(error: BaseException, verb: str) -> Fault:
 
 
 def _of_extra(message: str, verb: str, taken: Collection[str | None]) -> str:
-    """What an argument too many was meant to be; ``taken`` are the parameters of the verb."""
+    """A hint for a surplus argument: what it may mean. ``taken``: the parameters of the verb."""
     extra = message.rpartition("(")[2].rstrip(")").split()
     if "index" in taken:
         return "one index at a time, or without one all of them"

@@ -267,7 +267,7 @@ def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
 def _first_rows(
     schema: pa.Schema, batches: list[pa.RecordBatch], count: Callable[[], int] | None
 ) -> Iterator[str]:
-    """The rows that a terminal gets of one more, and by ``count`` how many there are."""
+    """The first ``_SHOWN`` rows for a terminal; if there are more, also how many, by ``count``."""
     if sum(batch.num_rows for batch in batches) <= _SHOWN:
         yield from table_lines(schema, iter(batches))
         return

@@ -268,7 +268,7 @@ def _candidate(
     adjacent: AdjacentRows | None,
     column: str,
 ) -> TopCandidate:
-    """A file of the plan, with its index where the candidate rows surely match."""
+    """A file of the plan, with its index if all candidate rows match."""
     from skipstone.paimon.top_rows import TopCandidate, TopFile
 
     rows = int(plan.row_counts[file])
@@ -366,7 +366,7 @@ def _python_value(array: pa.Array, field: pa.Field) -> ColumnValue:
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
-    """Files with only nulls, or whose bounds are values of the file (bounds of texts are cut)."""
+    """Which files have only nulls, or bounds that are values of the file (bounds of texts are cut)."""
     only_null = (bounds.nulls >= 0) & (bounds.nulls == plan.row_counts)
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
 

@@ -118,7 +118,8 @@ class IndexAfterRewrite:
         return dropped, report, notes
 
     def unpublish(self, encryption: Encryption) -> bool:
-        """Remove their Xskipper directory in the clear next to the index; whether there was one."""
+        """Remove an Xskipper directory in the clear next to the index; returns whether there was
+        one."""
         from skipstone.xskipper.store import remove_plaintext
 
         if self._store is None:
@@ -132,7 +133,7 @@ class IndexAfterRewrite:
         return bool(gone)
 
     def rebuilt(self, encryption: IndexEncryption) -> BuildReport | None:
-        """Build the dropped indexes again, encrypted; ``notes`` say why not."""
+        """Build the dropped indexes again, encrypted. If that fails, ``notes`` say why."""
         return self._tried(
             lambda: self.table.build(
                 self.spark, self.dropped, decryption=self.keys, encryption=encryption
@@ -140,7 +141,7 @@ class IndexAfterRewrite:
         )
 
     def refreshed(self) -> BuildReport | None:
-        """Refresh the index; ``notes`` say why not."""
+        """Refresh the index. If that fails, ``notes`` say why."""
         if self._store is None or not self.table.store.snapshot().definitions:
             return None
         return self._tried(

@@ -414,7 +414,7 @@ class UpkeepVerbs(OpenTable):
 
 
 def _named_alike(table: OpenTable, listing: Listing) -> Listing:
-    """The files that have the table's names for columns, by which a sample is read."""
+    """The files whose columns have the names in the table, by which a sample is read."""
     if (names := names_of(listing)) is None:
         return listing
     own = np.array([not each for each in names.distinct])[names.number]
@@ -429,7 +429,7 @@ def _named_alike(table: OpenTable, listing: Listing) -> Listing:
 def _proved(
     table: OpenTable, listing: Listing, sample: int, decryption: Decryption | None
 ) -> Proof:
-    """The facts of a sample of the files against their data."""
+    """Compares the facts of a sample of the files with their data."""
     from skipstone.planning.prove import prove
 
     return prove(
