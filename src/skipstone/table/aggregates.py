@@ -366,7 +366,7 @@ def _python_value(array: pa.Array, field: pa.Field) -> ColumnValue:
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
-    """Which files have only nulls, or bounds that are values of the file (bounds of texts are cut)."""
+    """Files with only nulls, or whose bounds are values of the file (bounds of texts are cut)."""
     only_null = (bounds.nulls >= 0) & (bounds.nulls == plan.row_counts)
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
 
