@@ -581,7 +581,7 @@ CASES = [
     ),
     live_case(
         "ingest",
-        "ingest LiveTable.unmake",
+        "ingest LiveTable.remove_if_uncommitted",
         ingest,
         lay_out=nothing,
         rows=new_rows,

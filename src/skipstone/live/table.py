@@ -173,7 +173,7 @@ class LiveTable:
             self._lock.release()
         self._states.clear()
 
-    def unmake(self) -> None:
+    def remove_if_uncommitted(self) -> None:
         """Remove a table to which nothing was ever committed; any other stays.
 
         The lock file stays: another writer may have it open, and a new table uses it.

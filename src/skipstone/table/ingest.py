@@ -140,7 +140,7 @@ def _held(root: str, schema: pa.Schema, settings: dict[str, Any]) -> Iterator[Li
             yield table
         except BaseException:
             if made:
-                table.unmake()
+                table.remove_if_uncommitted()
             raise
 
 
