@@ -21,7 +21,7 @@ Spark plans in a Python worker, which has no session. The session's time zone is
 ``where`` whose meaning depends on it needs ``timeZone``. Spark passes no filter and no column list
 to a Python source (a reader with ``pushFilters`` fails on a default session), hence the options;
 Spark applies filters on the DataFrame afterwards. A DataFrame is planned once, as Spark lists files
-once: ``load`` again to see new files. Encrypted files are refused (``session.locked``).
+once: ``load`` again to see new files. Encrypted files are refused (``session.encrypted_error``).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from skipstone.pruning.plan import FileDetail, Plan
 from skipstone.storage import open_storage
 
 from .schemas import in_types, spark_schema
-from .session import locked
+from .session import encrypted_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -206,7 +206,7 @@ def _as_spark_takes_it() -> Iterator[None]:
         with _without_traceback():
             yield
     except KeyUnavailableError as error:
-        raise locked(error) from None
+        raise encrypted_error(error) from None
     except NotImplementedError as error:
         if isinstance(error, SkipstoneError):
             raise SkipstoneError(error.message, hint=error.hint) from error

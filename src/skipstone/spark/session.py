@@ -222,8 +222,8 @@ _HINT: Final = (
 )
 
 
-def locked(error: KeyUnavailableError) -> KeyUnavailableError:
-    """The error as ``format("skipstone")`` raises it."""
+def encrypted_error(error: KeyUnavailableError) -> KeyUnavailableError:
+    """The error of ``format("skipstone")`` for an encrypted file: it gets no keys."""
     return KeyUnavailableError(error.message, hint=_HINT)
 
 

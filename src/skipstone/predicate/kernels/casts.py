@@ -22,7 +22,7 @@ from ..typed import scalar
 from ..types import Kind, kind_of, spark_name
 from ..zones import DAY, SPACE, parse_date, parse_local, parse_timestamp
 from .numbers import Failure
-from .times import day_starts, made, ticks, to_instant, to_local
+from .times import array_of, day_starts, ticks, to_instant, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ def _time(array: pa.Array, source: Kind, to: Kind, session: Zone | None) -> pa.A
         found = found * DAY
     elif source is not Kind.DATE and to is Kind.DATE:
         found = found // DAY
-    return made(found, valid, _TYPES[to])
+    return array_of(found, valid, _TYPES[to])
 
 
 _TYPES = {
@@ -169,7 +169,7 @@ def _text(array: pa.Array, source: Kind, session: Zone | None) -> pa.Array:
     if source is Kind.DATE:
         return array.cast(pa.string())
     # Arrow writes six digits of the second, Spark those that are needed.
-    text = made(found, valid, pa.timestamp("us")).cast(pa.string())
+    text = array_of(found, valid, pa.timestamp("us")).cast(pa.string())
     fraction = pc.utf8_rtrim(pc.utf8_slice_codeunits(text, 19), "0")
     fraction = pc.if_else(pc.equal(fraction, "."), "", fraction)
     return pc.binary_join_element_wise(pc.utf8_slice_codeunits(text, 0, 19), fraction, "")

@@ -116,7 +116,7 @@ def _clock(values: pa.Array, session: Zone | None) -> tuple[Longs, NDArray[np.bo
     return found, valid
 
 
-def made(found: Longs, valid: NDArray[np.bool_], type: pa.DataType) -> pa.Array:
+def array_of(found: Longs, valid: NDArray[np.bool_], type: pa.DataType) -> pa.Array:
     """An array of a date, timestamp or number type; ``Failure`` where it cannot hold a value."""
     narrow = type.bit_width == 32
     if narrow and np.any(valid & (found != found.astype(np.int32))):
@@ -198,7 +198,7 @@ _FIELDS: dict[str, Callable[[Longs, Longs, Longs, Longs, Longs], Longs]] = {
 def _trunc(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     """Dates; ``value``: the unit."""
     days, valid = ticks(values[0])
-    return made(truncated_days(days, node.value), valid, node.type)
+    return array_of(truncated_days(days, node.value), valid, node.type)
 
 
 _SIZES = {
@@ -217,7 +217,7 @@ def _date_trunc(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.
     instants, valid = ticks(values[0])
     size = _SIZES.get(node.value)
     if size is not None and size <= SECOND:
-        return made(instants - instants % size, valid, node.type)
+        return array_of(instants - instants % size, valid, node.type)
     if not valid.any():
         return values[0]
     offsets = _offsets(session, instants, local=False)
@@ -226,7 +226,7 @@ def _date_trunc(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.
         found = day_starts(session, truncated_days(local // DAY, node.value))
     else:
         found = _nearest(session, local - local % size, offsets)
-    return made(found, valid, node.type)
+    return array_of(found, valid, node.type)
 
 
 def _shift(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
@@ -247,7 +247,7 @@ def _shift(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array
     later = found + interval.micros
     if np.any(valid & ((later < found) != (interval.micros < 0))):
         raise Failure("a timestamp out of range")
-    return made(later, valid, node.type)
+    return array_of(later, valid, node.type)
 
 
 def _months_later(days: Longs, months: int) -> Longs:
@@ -264,10 +264,10 @@ def _add_days(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Ar
     """``value``: 1 or -1, the sign of the number of days."""
     days, valid = ticks(values[0])
     if isinstance(values[1], pa.Scalar):
-        return made(
+        return array_of(
             days + node.value * (values[1].as_py() or 0), valid & values[1].is_valid, node.type
         )
-    return made(
+    return array_of(
         days + node.value * numbers(values[1]).astype(np.int64),
         valid & validity(values[1]),
         node.type,
@@ -278,14 +278,14 @@ def _date_diff(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.A
     left, valid = ticks(values[0])
     other = values[1] if isinstance(values[1], pa.Array) else pa.repeat(values[1], len(left))
     right, known = ticks(other)
-    return made(left - right, valid & known, node.type)
+    return array_of(left - right, valid & known, node.type)
 
 
 def _unix(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     """Instants in units of microseconds, floored or cut towards zero; dates in days."""
     found, valid = ticks(values[0])
     size, cut = node.value
-    return made((found + (size - 1) * (cut & (found < 0))) // size, valid, node.type)
+    return array_of((found + (size - 1) * (cut & (found < 0))) // size, valid, node.type)
 
 
 KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
