@@ -4,8 +4,9 @@ Precedence: a flag, then its environment variable ``SKIPSTONE_…``, then ``skip
 ``[tool.skipstone]`` of ``pyproject.toml``) in the directory where the table lies, then the default.
 The settings file has three keys:
 
-    index-location = "/indexes/events"      a relative path starts at the file's directory memory =
-    "1GiB" recursive-file-lookup = true
+    index-location = "/indexes/events"      a relative path starts at the file's directory
+    memory = "1GiB"
+    recursive-file-lookup = true
 
 The directory of a table may belong to another user. So no key names a machine to connect to or
 holds a secret. The file is used only if it belongs to the user or to root, and no other user can

@@ -4,15 +4,15 @@ A directory that a commit makes ends in the number of that commit; the first of 
 number. So its name shows its state:
 
     never committed   its number is beyond the current txn, or the table has no such partition at
-    all: a writer died before its commit. No reader has ever opened it. superseded        any other:
-    readers of an older snapshot may be reading it.
+                      all: a writer died before its commit. No reader has ever opened it.
+    superseded        any other: readers of an older snapshot may be reading it.
 
 ``recover`` removes the first kind, and only directories with the name of a partition of the table's
 unit, in which only our own files lie. Compaction writes a partition again without its dead bytes:
 
-    due           more than half of data.parquet is dead, or more than 1 GiB of it superseded    by
-    the commit of the new directory; the old one gets a mark, whose time counts removed       by
-    ``vacuum``, when the mark is a day old
+    due           more than half of data.parquet is dead, or more than 1 GiB of it
+    superseded    by the commit of the new directory; the old one gets a mark, whose time counts
+    removed       by ``vacuum``, when the mark is a day old
 
 A reader reads ``_txn`` first, and opens the files later, perhaps one by one. So the old directory
 is kept. Open files stay readable.

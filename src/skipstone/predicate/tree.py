@@ -283,8 +283,8 @@ def ignores_case(leaf: Leaf) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pair(Leaf):
-    """A comparison of two columns, as an expression that equals TRUE. ``relation`` is one of ``< <=
-    > >= =``. Bounds of both columns answer it (``pruning/pairs.py``)."""
+    """A comparison of two columns, as an expression that equals TRUE. ``relation`` is ``<``,
+    ``<=``, ``>``, ``>=`` or ``=``. Bounds of both columns answer it (``pruning/pairs.py``)."""
 
     left: str = ""
     relation: str = "="
