@@ -129,8 +129,7 @@ class _Computed:
         return side.slice(first, last - first)
 
     def take(self, column: str, values: pa.Array) -> pa.Array | None:
-        """The next values of the expression, for rows that all its columns have reached, or
-        ``None``."""
+        """The next values of the expression, where all its columns have theirs; or ``None``."""
         self.waiting[column].append(values)
         ready = min(sum(map(len, parts)) for parts in self.waiting.values())
         if not ready:
@@ -349,8 +348,7 @@ class ColumnsBuilder:
                 return
             size, definition, state = max(held, key=lambda each: each[0])
             del state.builders[definition]
-            # ``facts/coverage.py`` reads this number: with no more memory, a build would fail
-            # again.
+            # ``facts/coverage.py`` reads this number: with no more memory, it would fail again.
             text = f"took {size:,} bytes, more than its share of memory ({self.budget:,} bytes)"
             self.reasons[repr(definition)] = text
 

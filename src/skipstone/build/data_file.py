@@ -187,8 +187,7 @@ def _read(
     try:
         found = columns(reopen=lambda: storage.open(object.path, object))
     except (pa.ArrowException, OSError) as error:
-        # Arrow refuses some sound pages. Our own reader accepts these, and names the place of a
-        # real fault.
+        # Arrow refuses some sound pages. Our own reader names the place of a real fault.
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise
         found = columns(file=_own_reader(object, storage))

@@ -181,8 +181,7 @@ def known_footers(
 
 def short_chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
     """Offset and length of the short chunks of columns whose only index is a Bloom filter, in a
-    file of one row group. A query for a value reads the whole chunk, as no bounds exclude a page.
-    """
+    file of one row group. A query for a value reads the whole chunk, as no bounds exclude pages."""
     kinds: dict[str, set[str]] = {}
     for index in definitions:
         kinds.setdefault(index.column, set()).add(index.name)

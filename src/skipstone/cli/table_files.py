@@ -290,9 +290,7 @@ def retrofit(
     help="Write Bloom filters of this column, with this probability of a false positive (0.01); "
     "may be given again.",
 )
-@click.option(
-    "--compression", metavar="CODEC", help="The codec; by default that of Spark (snappy)."
-)
+@click.option("--compression", metavar="CODEC", help="The codec; by default Spark's (snappy).")
 @click.option(
     "--master",
     callback=spark_master,

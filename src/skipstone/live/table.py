@@ -144,8 +144,7 @@ class LiveTable:
 
     @classmethod
     def open(cls, root: str, *, write: bool = True, durable: bool = True) -> Self:
-        """The table at ``root``. For writing, it never waits, and it removes what dead writers
-        left.
+        """The table at ``root``. For writing: never waits, and removes what dead writers left.
 
         ``SkipstoneError`` where another writer holds it or no live table is there, and
         ``UnsupportedError`` for a table of a QuestDB. ``write=False`` takes no lock and changes

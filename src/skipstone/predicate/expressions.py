@@ -138,8 +138,7 @@ class Typer:
         return Typed(pa.bool_(), "or", tuple(tests))
 
     def folded(self, typed: Typed) -> Typed:
-        """The value, if all arguments are constants. An expression that fails stays, and fails on
-        rows."""
+        """The value, if all arguments are constants. What fails stays, and fails on rows."""
         if not typed.args or not all(arg.is_constant for arg in typed.args) or is_list(typed.type):
             return typed
         from .kernels.numbers import Failure

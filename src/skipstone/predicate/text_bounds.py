@@ -16,9 +16,9 @@ Why ``substr(c, 1, n) < x``, for x of at most n characters: texts are compared a
 from the left. If c and x differ within the first n characters, the cut text differs there too. If
 they do not, x is the beginning of both, and neither is smaller than x.
 
-Spellings: if the upper case of a text is ASCII, so is that of each of its characters, because upper
-case does not depend on neighbours. Lower case does for one Greek letter, but that is not ASCII.
-Later versions of Unicode do not change that for ASCII.
+Spellings: if the upper case of a text is ASCII, so is that of each character, because upper case
+does not depend on neighbours. Lower case does for one Greek letter, but that is not ASCII. Later
+versions of Unicode do not change that for ASCII.
 
 An implied leaf is TRUE wherever the condition is. ``condition AND implied`` has the same rows as
 the condition, so indexes answer the leaf, and the condition is computed on the remaining rows.

@@ -254,8 +254,7 @@ def _spelled(schema: pa.Schema, matches: Sequence[MatchedFacts]) -> pa.Schema:
     return spelled_as(schema, indexed_names(definitions))
 
 
-#: finds the store of a root, or of a folder above; the second argument is a location that the
-#: catalog names
+#: finds the store of a root, or of a folder above, at a location that the catalog may name
 StoreAt: TypeAlias = "Callable[[str, str | None], Store | None]"
 
 

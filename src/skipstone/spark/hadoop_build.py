@@ -1,5 +1,4 @@
-"""Builds the facts of tables that only the session can read: Spark reads the files, this process
-publishes.
+"""Builds of tables that only the session can read: Spark reads files, this process publishes facts.
 
 Workers cannot reach the session's JVM. So Spark's own reader of whole files (``binaryFile``) brings
 them the data, with its credentials. One file is in memory at a time. The facts return as rows of a

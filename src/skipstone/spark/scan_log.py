@@ -90,8 +90,7 @@ class RunningQuery:
     execution: int | None
     number: int | None = None
     scans: list[tuple[object, Scan]] = field(default_factory=list)
-    #: for a query without an execution: the last execution before it, and the columns (``id#12L``)
-    #: of its DataFrame
+    #: without an execution: the execution before it, and the columns (``id#12L``) of its DataFrame
     after: int = -1
     outputs: tuple[str, ...] = ()
 
@@ -184,8 +183,7 @@ class ScanLog:
         return len(self._threads) <= 1
 
     def planned_after(self) -> tuple[int, tuple[str, ...]]:
-        """If the last query had no execution: the last execution before it, and the columns of its
-        DataFrame."""
+        """If the last query had no execution: the one before it, and its DataFrame's columns."""
         with self._lock:
             query = self._last.get(self.jvm.thread_id() if self.jvm.pinned else 0)
             return (-1, ()) if query is None else (query.after, query.outputs)

@@ -110,8 +110,7 @@ def why_unreadable(error: Exception, format: str) -> str:
 
 
 def is_damaged(error: str) -> bool:
-    """Whether the file itself is damaged. Problems of a store or a session may pass, so they are
-    not."""
+    """Whether the file is damaged, not its store or the session, whose problems may pass."""
     return error.startswith(_DAMAGED) and _PASSING.search(error) is None
 
 

@@ -118,8 +118,7 @@ class IndexAfterRewrite:
         return dropped, report, notes
 
     def unpublish(self, encryption: Encryption) -> bool:
-        """Remove an Xskipper directory in the clear next to the index; returns whether there was
-        one."""
+        """Remove a clear Xskipper directory next to the index; returns whether there was one."""
         from skipstone.xskipper.store import remove_plaintext
 
         if self._store is None:

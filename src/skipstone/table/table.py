@@ -251,7 +251,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> table.retried(lambda scan: sum(map(len, scan.to_batches())), "amount > 100")
 
-        ``read`` is called up to six times; then the call raises ``StaleError``. ``how`` as for
+        ``read`` is called up to six times; then this raises ``StaleError``. ``how`` as for
         ``scan``.
         """
         return of_one_listing(self, PlanRequest(where=where, **how), read)

@@ -117,8 +117,7 @@ def _fitting(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _double_of(array: pa.Array) -> pa.Array:
-    """The nearest doubles, rounded once: by a division if doubles hold both numbers, else through
-    text."""
+    """The nearest doubles, rounded once: by division if doubles hold both parts, else as text."""
     precision, scale = array.type.precision, array.type.scale
     if precision <= 15:
         return pa.array(unscaled_values(array) / 10.0**scale, mask=~validity(array))

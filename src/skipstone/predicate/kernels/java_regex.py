@@ -231,7 +231,7 @@ class _RegexParser:
         return char
 
     def escaped(self) -> str:
-        """Reads on after a backslash: a character, or a class without brackets, with ``^`` if
+        """Reads what follows a backslash: a character, or a class without brackets, ``^`` if
         negated."""
         char = self.pattern[self.at : self.at + 1]
         self.at += 1

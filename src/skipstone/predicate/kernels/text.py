@@ -63,8 +63,7 @@ def unsettled(text: str) -> str:
 
 
 def doubtful_case(node: Typed, columns: Iterable[pa.Array]) -> str:
-    """Why ``upper`` or ``lower`` in an expression may differ from Spark's over these columns, or
-    ""."""
+    """Why ``upper`` or ``lower`` may differ from Spark's over these columns; empty if not."""
     nodes = list(node.nodes())
     if not any(each.kernel in _CASES for each in nodes):
         return ""
@@ -105,8 +104,7 @@ def _trim(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
 
 
 def _substring(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
-    """``value``: the position, from 1, or negative from the end; and the count, or ``None`` for
-    all."""
+    """``value``: the position, from 1, or negative from the end; and the count, or ``None``."""
     place, count = node.value
     words = values[0]
     cut = pc.utf8_slice_codeunits if pa.types.is_string(words.type) else pc.binary_slice

@@ -154,8 +154,7 @@ class KeySource:
         return sum(keys.bytes for keys in tuple(self.memory.values()))
 
     def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[JoinKeys, Source]:
-        """The keys of one of ``sources`` (the first is the side itself), and that source;
-        ``NoKeys``."""
+        """The keys of one of ``sources``, of which the first is the side itself; ``NoKeys``."""
         for source in sources:
             known = self.memory.get((id(source[0]), source[1]))
             if known is not None:

@@ -85,8 +85,7 @@ def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]
 def ways(
     index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: Sequence[str]
 ) -> list[list[Condition]]:
-    """The conditions of every scan that may be the one that lists; empty if one of these scans has
-    no conditions."""
+    """The conditions of every scan that may be the one that lists; empty if one has none."""
     wanted = _plain(filters)
     found = []
     for scan in scans:
