@@ -151,7 +151,7 @@ class Explanation:
                 f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
                 f"planned in {duration(sum(plan.milliseconds.values()))}"
             )
-        # The bytes to read are a bound, and can exceed those of the files.
+        # The planned byte ranges are a bound: their sum can exceed the size of the files.
         skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
         planned = duration(sum(plan.milliseconds.values()))
         within = "" if plan.coverage is None else f" of {plan.coverage}"
