@@ -131,7 +131,7 @@ def elements(bench: Workbench) -> None:
         assert bench.skipstone("drop", root, f"tags:{kind}", "--yes").code == 0
     failed = bench.skipstone("build", root, "-c", "tags:bitmap", "--no-spark")
     assert failed.code == 1
-    assert "elements of lists are no rows" in failed.err, failed.err
+    assert "elements of lists are not rows" in failed.err, failed.err
 
 
 @point("expressions: keys of maps and overlaps of lists skip, by an index or by the files alone")

@@ -147,7 +147,7 @@ def test_a_file_without_a_column_is_told_its_columns(home: Path, file: str) -> N
 def test_a_file_without_a_column_has_the_keys_of_encrypted_files(home: Path) -> None:
     done = run(home, "query", "--keys", f"{home}/users.txt")
     assert done.exit_code == 1
-    assert "users.txt: no JSON file with the keys of encrypted files" in done.stderr
+    assert "users.txt is not a JSON file with the keys of encrypted files" in done.stderr
     assert "--keys" in done.stderr
     (home / "keys.json").write_text('\ufeff {"footer_key": 5}')
     assert "write FILE:COLUMN" not in run(home, "query", "--keys", f"{home}/keys.json").stderr

@@ -152,7 +152,7 @@ BUILD = [
     ((BAD + "/../lake", "-c", "id:minmax"), "name one of the folders, as {0}/lake/(events|plain),"),
     (("{0}/lake/event", "-c", "id:minmax"), "did you mean {0}/lake/events"),
     *(
-        ((EVENTS, "-c", "id:minmax", "--master", master), "is no Spark master: write local, local")
+        ((EVENTS, "-c", "id:minmax", "--master", master), "is not a Spark master: write local")
         for master in ("local[0]", "local[x]", "local[", "Local", "spark://here", "yarn-client", "")
     ),
 ]
@@ -209,8 +209,8 @@ QUERY = [
     ((NESTED, "mp = 3"), r"as in mp\['KEY'\] = 42"),
     ((NESTED, "took > INTERVAL 5 SECONDS"), "a duration is a whole number"),
     ((EVENTS, "id"), "compare it with a value, as in id = 42"),
-    ((EVENTS, "name = 'x' limit 3"), "LIMIT is no part of a condition.*--limit"),
-    ((EVENTS, "id = 5 order by ts"), "ORDER BY is no part of a condition.*--order-by"),
+    ((EVENTS, "name = 'x' limit 3"), "LIMIT is not part of a condition.*--limit"),
+    ((EVENTS, "id = 5 order by ts"), "ORDER BY is not part of a condition.*--order-by"),
     ((EVENTS, "--order-by", "zzz"), "sort keys are columns.* here are id, name, day, ts, x"),
 ]
 EXPLAIN = [
@@ -446,8 +446,8 @@ OTHERS = [
     ("grep", ("u-5", EVENTS), "TABLE comes first: skipstone grep {0}/lake/events u-5"),
     ("demo", (EVENTS,), "is not empty: it has part-0.parquet, which is not of the demo"),
     ("demo", ("/proc/x",), "/proc/x: No such file"),
-    ("demo", ("",), "'' is no directory of this machine"),
-    ("demo", ("s3://bucket/x",), "'s3://bucket/x' is no directory of this machine"),
+    ("demo", ("",), "'' is not a local directory"),
+    ("demo", ("s3://bucket/x",), "'s3://bucket/x' is not a local directory"),
     ("count", (EVENTS, "id = 5 || x > 1"), "joins texts in Spark SQL: write OR"),
     ("grep", (EVENTS, "u-5", "--where", "idd = 1"), "no column idd at position 0 of 'idd = 1'"),
     ("grep", (EVENTS, "u-5", "--where", "id ="), "not complete at position 3 of 'id ='"),

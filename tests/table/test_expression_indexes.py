@@ -294,7 +294,7 @@ def test_a_column_with_the_name_of_an_expression_is_another_one(tmp_path: Path) 
         ("lowr(email):bloom", PredicateError, "did you mean 'lower'?"),
         ("1 + 1:minmax", UnsupportedError, "it has no column"),
         ("array(email):minmax", UnsupportedError, "its values are list"),
-        ("map_keys(payload):bitmap", UnsupportedError, "elements of lists are no rows"),
+        ("map_keys(payload):bitmap", UnsupportedError, "elements of lists are not rows"),
         ("size(payload):minmax", UnsupportedError, "payload"),
         ("get_json_object(email, '$.a'):bloom", UnsupportedError, "needs a Spark build"),
         ("md5(email):bitmap", UnsupportedError, "without their positions"),

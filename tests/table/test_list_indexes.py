@@ -156,8 +156,8 @@ def test_times_decimals_and_doubles(tmp_path: Path) -> None:
     [
         ([[["a"]]], pa.list_(TEXTS), "tags:bloom", "elements are those of a column of lists"),
         ([[{"a": 1}]], None, "tags:bloom", "elements are those of a column of lists"),
-        ([["a"]], TEXTS, "tags:bitmap", "elements of lists are no rows"),
-        ([["a"]], TEXTS, "tags:ngram", "elements of lists are no rows"),
+        ([["a"]], TEXTS, "tags:bitmap", "elements of lists are not rows"),
+        ([["a"]], TEXTS, "tags:ngram", "elements of lists are not rows"),
         ([["a"]], TEXTS, "explode(id):bloom", "not of int64"),
         ([["a"]], TEXTS, "tag:bloom", "tags"),
     ],
@@ -260,7 +260,7 @@ def test_a_deep_check_of_elements_beside_rows(mapped: Path) -> None:
     "values, type, reason",
     [
         ([[("k", 1)]], pa.map_(pa.string(), pa.timestamp("us")), "a map of times has no index"),
-        ([[("k", [1])]], pa.map_(pa.string(), pa.list_(pa.int32())), "no list of atomic values"),
+        ([[("k", [1])]], pa.map_(pa.string(), pa.list_(pa.int32())), "not a list of atomic values"),
     ],
 )
 def test_maps_of_other_values_have_no_facts(

@@ -461,7 +461,7 @@ def _locate(
         elif type is not None and is_list(type):
             elements = [type.value_type]
         if not elements or any(spark_type(each) is None for each in elements):
-            return f"{type} in this file, which is no list of atomic values"
+            return f"{type} in this file, which is not a list of atomic values"
     elif type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
         return f"inside {type} in this file"
     return tuple(path)

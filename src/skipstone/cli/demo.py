@@ -104,7 +104,7 @@ def _root(directory: str) -> Path:
     """The directory of the table; ``SkipstoneError`` if others use ``directory``."""
     if not directory or "://" in directory:
         raise SkipstoneError(
-            f"{directory!r} is no directory of this machine",
+            f"{directory!r} is not a local directory",
             hint="name a new one, such as try-it: the demo writes files there",
         )
     entries = sorted(Path(directory).iterdir()) if Path(directory).is_dir() else []

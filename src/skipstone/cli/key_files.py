@@ -83,7 +83,7 @@ def _without_column(file: str) -> Exception:
     names = columns_of_file(file, Table)
     if names is None:
         meant = f"its lines may be keys of a column of the table: --keys {file}:COLUMN"
-        text = f"--keys {file}: no JSON file with the keys of encrypted files"
+        text = f"--keys {file} is not a JSON file with the keys of encrypted files"
         return SkipstoneError(text, hint=meant)
     return SkipstoneError(
         f"--keys {file} does not say which column has the keys: write FILE:COLUMN",

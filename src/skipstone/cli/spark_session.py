@@ -114,7 +114,7 @@ def spark_master(ctx: click.Context, param: click.Parameter, value: str | None) 
     """The value of ``--master``; a usage error if Spark knows no such master."""
     if value is None or _IS_MASTER.fullmatch(value):
         return value
-    text = f"{value!r} is no Spark master: write {_MASTERS}"
+    text = f"{value!r} is not a Spark master: write {_MASTERS}"
     if value.startswith(_CONNECT):
         if ctx.info_name in ("build", "refresh"):
             return value

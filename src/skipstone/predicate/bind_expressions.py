@@ -147,7 +147,7 @@ def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
         for lists, listed in (typed.args, typed.args[::-1]):
             if listed.kernel == "array":
                 return lists, listed.args
-    raise Unusable("it seeks no values")
+    raise Unusable("it looks for no values")
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
@@ -380,7 +380,7 @@ class ExpressionBinder:
 
         found = Typer(self.typed_column, self.literal, self.session).folded(typed)
         if not found.is_constant:
-            raise Unusable("it is no constant")
+            raise Unusable("it is not a constant")
         value: Value | None = found.value
         return value
 

@@ -192,7 +192,7 @@ def elements_of_name(name: str) -> tuple[str, str]:
             return column_name(path), kernel
         case ColumnRef(path):
             return column_name(path), "column"
-    raise ValueError(f"{name} is no name of elements")
+    raise ValueError(f"{name} is not a name of elements")
 
 
 def fields_of_name(name: str) -> dict[str, pa.Field]:

@@ -289,7 +289,7 @@ def _meant(text: str) -> str | None:
     after = _AFTER.search(text)
     if after is not None:
         word = " ".join(after[1].upper().split())
-        return f"{word} is no part of a condition; order_by=… and limit=… are (--order-by, --limit)"
+        return f"{word} is not part of a condition: give order_by=…, limit=… (--order-by, --limit)"
     for other, sql in (("&&", "AND"), ("||", "OR"), ("&", "AND"), ("|", "OR")):
         if other in text:
             return f"write {sql} in place of {other}"

@@ -352,7 +352,7 @@ class OperandParser:
                 f"only Spark computes {name} (see the documentation, on expressions)"
             )
         if self.any_function:
-            return UnknownFormError(f"{name} is no function of Spark: its session may have it")
+            return UnknownFormError(f"{name} is not a function of Spark; the session may define it")
         from difflib import get_close_matches
 
         near = next(filter(None, (get_close_matches(name, x, 1, 0.7) for x in (ours, theirs))), [])

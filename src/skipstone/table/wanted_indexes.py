@@ -146,7 +146,7 @@ def _check_elements(table: OpenTable, index: Index) -> None:
         raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
     if index.name not in _KINDS_OF_ELEMENTS:
         raise UnsupportedError(
-            f"{index!r}: elements of lists are no rows",
+            f"{index!r}: elements of lists are not rows",
             hint=f"{', '.join(_KINDS_OF_ELEMENTS)} are about whole files",
         )
 

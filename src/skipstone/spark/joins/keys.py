@@ -175,7 +175,7 @@ class KeySource:
                     found = replace(found, milliseconds=spent)
                     self.memory[id(source[0]), source[1]] = found
                     return found, source
-        raise NoKeys(reasons[0] if reasons else "no place has the keys")
+        raise NoKeys(reasons[0] if reasons else "no source has the keys")
 
     # -- from the broadcast ------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class KeySource:
         try:
             return future.get(_SECONDS, unit)
         except Exception as error:
-            raise NoGain(f"{whose} was not there in {_SECONDS} s") from error
+            raise NoGain(f"{whose} did not finish within {_SECONDS} s") from error
 
     # -- by a run of its own -----------------------------------------------------------------------
 
