@@ -2,8 +2,8 @@
 
 A sidecar does not state which version of its file it belongs to. It is used if all of this holds:
 
-- It is not older than the file. Paimon writes it before it closes the file: a sidecar may be up to
-  ten minutes older if the name of the data file is used only once (``data-<uuid>-0.parquet``).
+- It is not older than the file. But Paimon writes it before it closes the file: if the name of the
+  data file is used only once (``data-<uuid>-0.parquet``), it may be up to ten minutes older.
 - Its indexes agree with the footer of the file (``sidecar_match``): rows, nulls, least and
   greatest values of every queried column. If one column disagrees, the whole sidecar is not used.
 
@@ -54,7 +54,7 @@ def without_sidecars(
 ) -> tuple[Listing, dict[int, ObjectId]]:
     """The data files of a listing, and the newest sidecar of each by its ordinal. Files in ``data``
     are data files whatever their names."""
-    if ".index" not in "\n".join(listing.paths):  # no loop over many files
+    if ".index" not in "\n".join(listing.paths):  # saves a loop over many files
         return listing, {}
     named = [
         at for at, path in enumerate(listing.paths) if path.endswith(".index") and path not in data
@@ -131,7 +131,7 @@ class AdjacentIndexes:
     def data_files(self, listing: Listing) -> Listing:
         """The listing without its sidecars. They are kept for ``rows_of``."""
         if listing is self._listed:
-            return listing  # it had no sidecars the last time
+            return listing  # the last call found no sidecars in it
         rest, found = without_sidecars(listing)
         self._listed = listing if rest is listing else None
         if len(rest) != len(listing):

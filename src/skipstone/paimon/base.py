@@ -7,11 +7,11 @@ checksums it would lose a row.
     sums    u32 bytes of a block | u32 of each block, the last one may be shorter; little-endian
 
 A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which matters
-for answers of megabytes. A blob of up to 32 KiB is one block, since it is read whole. A larger one
-has blocks of the least power of two from 4 KiB on that makes no more than 1,024 blocks: at most 4
-KiB in the facts, and the larger the index, the wider its reads. No block is larger than 64 KiB, so
-that an answer of a few bytes never takes a megabyte: above 64 MiB the checksums are one part in
-16,384 of the index. Bit slices, of which most answers take nearly all, have blocks from 32 KiB on.
+for answers of megabytes. A blob of up to 32 KiB is one block, since it is read whole. The block
+size of a larger one is the smallest power of two, from 4 KiB on, that makes at most 1,024 blocks:
+the checksums take at most 4 KiB in the facts. No block is larger than 64 KiB, so that an answer of
+a few bytes never reads a megabyte: above 64 MiB the checksums are one part in 16,384 of the index.
+Most answers read nearly all bit slices, so these have blocks of 32 KiB or more.
 
 | blob | block | sums | read for ``=`` on a bitmap, at least |
 |---|---|---|---|
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skipstone")
 
-#: Bytes of a block of a larger one, at least.
+#: The smallest block of a blob that has several.
 LEAST = 4 * 1024
-#: Bytes of a blob that are kept between questions.
+#: The most bytes of a blob that are kept between plans.
 KEPT = 1 << 20
 _MOST_BLOCKS = 1024
 _WIDEST = 64 * 1024
@@ -126,7 +126,7 @@ class BlockSums:
 
 
 class Room:
-    """Bytes that may still be kept of all blobs of an index together."""
+    """How many more bytes all blobs of an index together may keep."""
 
     __slots__ = ("left",)
 
@@ -162,7 +162,7 @@ class Kept:
             if more > 0 and self._size + more <= KEPT and more <= self._room.left:
                 self._room.left -= more
                 self._size += more
-                self.held[at] = bytes(part)  # at once: other threads read it
+                self.held[at] = bytes(part)  # one assignment, as other threads read it
 
 
 class VerifiedBlob:
@@ -260,7 +260,7 @@ def _sum(data: bytes | memoryview) -> int:
     return xxhash.xxh3_64_intdigest(data) & 0xFFFF_FFFF
 
 
-# Blobs of an index of which the first bytes are kept between plans, and all of these bytes.
+# The most blobs of an index whose first bytes are kept between plans, and the most bytes of all.
 _KEPT, _ROOM = 2048, 64 << 20
 _SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes?|m|mb|mebibytes?|g|gb|gibibytes?)?", re.I)
 _FACTORS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -332,7 +332,7 @@ class PaimonIndex(Index):
         return found or ("minmax", "valuelist")
 
     def former_types(self, type: pa.DataType) -> Sequence[pa.DataType]:
-        """Values from before there were checksums of blocks."""
+        """The type of values that were built before blocks had checksums."""
         now = self.stored_type(type)
         return (pa.struct([field for field in now if field.name != "sums"]),)
 
@@ -390,7 +390,7 @@ class PaimonIndex(Index):
 
 
 def _kinds(base: type[PaimonIndex] = PaimonIndex) -> dict[str, type[PaimonIndex]]:
-    """Paimon's kinds by their names."""
+    """The kinds that derive from ``base``, by name."""
     found: dict[str, type[PaimonIndex]] = {}
     for each in base.__subclasses__():
         found.update({each.name: each} if hasattr(each, "name") else _kinds(each))
@@ -399,7 +399,7 @@ def _kinds(base: type[PaimonIndex] = PaimonIndex) -> dict[str, type[PaimonIndex]
 
 def _takes(name: str, type: pa.DataType) -> bool:
     kind = _kinds().get(name)
-    if kind is None:  # Skipstone's Bloom filters
+    if kind is None:  # ``bloomfilter``, which is not one of Paimon's
         return not pa.types.is_boolean(type)
     try:
         kind("").check(type_of(type))

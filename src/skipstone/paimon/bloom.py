@@ -54,7 +54,7 @@ class PaimonBloom(PaimonIndex):
     parameters = ("items", "fpp")
     instead = ("bloomfilter", "rangebitmap")
     cost = 20.0
-    #: files whose bytes cannot be read do not silence the others
+    #: where bytes of some files cannot be read, the filters of the others still answer
     tolerates_loss = True
 
     def __init__(self, column: str, items: int = ITEMS, fpp: float = FPP) -> None:
@@ -292,14 +292,14 @@ class _BloomBuilder(Builder):
         size = sizing(items, fpp)
         self.k = size.k
         self.over = None
-        # The filter of a chunk, and all chunks' so far.
+        # The bits, and their copy in the blob.
         if size.bits // 4 > budget:
             self.over = f"a filter for {items:,} items takes more than its share of memory"
         self.raw = np.zeros(0 if self.over else size.bits // 8, np.uint8)
 
     @property
     def nbytes(self) -> int:
-        """Two filters."""
+        """The bits, and their copy in the blob."""
         return 2 * len(self.raw)
 
     def add(self, chunk: Chunk) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .format.bitmap import BitmapIndex
 
 
-# Fewer files are asked one by one; more values would need the union of many bitmaps.
+# Fewer files are asked one by one. More values would need the union of many bitmaps.
 _FEW, _MOST_KEYS = 16, 16
 
 
@@ -68,8 +68,8 @@ class _File(NamedTuple):
 def learn(
     index: PaimonIndex, leaf: Leaf, facts: Sequence[int], fetch: Fetch
 ) -> dict[str, Any] | None:
-    """Makes and caches the exact answers to ``leaf`` for the ``facts`` (-1: none) that can be asked
-    together; returns the cost. ``None`` if they are too few."""
+    """Reads the exact answers to ``leaf`` for those of ``facts`` (-1: none) that can be asked
+    together, and caches them. Returns what that cost; ``None`` if too few can be asked together."""
     started = time.perf_counter()
     stored, ask = index.stored, _ask(index, leaf)
     if stored is None or ask is None:
@@ -96,7 +96,7 @@ def learn(
     needs = {p.need: None for file in files for p in file.places if p.need is not None}
     try:
         have = fetch(list(needs)) if needs else {}
-    except Exception:  # each file is asked by itself, and its reasons are kept
+    except Exception:  # each file is then asked by itself, and gives its reason
         return None
     answers = answers_to(index, leaf)
     for file in files:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Bytes a row that writing takes for a moment, in addition to the codes.
+# Bytes per row that writing needs for a moment, in addition to the codes.
 _ROOM = 32
 
 

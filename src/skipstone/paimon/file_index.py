@@ -97,7 +97,7 @@ class PaimonFileIndex:
             self.path = canonical_path(source)
             self._storage = open_storage(self.path, storage_options)
             id = self._storage.stat(self.path)
-            assert id.size is not None  # as storages answer
+            assert id.size is not None  # every storage gives the size
             self._versions = {self.path: id}
             size = id.size - offset if length is None else length
             if not 0 <= offset <= offset + size <= id.size:

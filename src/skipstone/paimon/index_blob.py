@@ -95,7 +95,7 @@ def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
 
 T = TypeVar("T")
 
-# Where each kind has its row count.
+# The offset of the row count in a blob of each kind.
 _ROWS_AT = {"bitmap": 1, "bsi": 1, "range-bitmap": 5}
 _ROUNDS = 64
 # The type with which keys of one width are read, and the others of this width.

@@ -70,8 +70,8 @@ class RowIndex(PerFile, PaimonIndex):
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
     def stored_bytes(self, files: IntArray) -> IntArray:
-        """About the most bytes that reading the column takes in each of ``files``: packed indices
-        of a small dictionary take the time of two bytes each. -1 where that is not known."""
+        """An upper estimate of the bytes of the column in each of ``files``, -1 where unknown. A
+        value counts two bytes where the dictionary is small: reading its index takes as long."""
         stored, found = self.stored, np.full(len(files), -1, np.int64)
         if stored is None:
             return found
@@ -109,12 +109,12 @@ class RowIndex(PerFile, PaimonIndex):
         )
 
 
-#: values of a dictionary that takes few bytes, compared with the rows
+#: the most values of a dictionary that is small compared with the rows
 _SMALL_DICTIONARY = 4096
 
 
 class IndexedRows:
-    """The row level source of the read indexes that answer for rows."""
+    """The row level source: the evidence of those ``indexes`` that answer for rows."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self.indexes = [index for index in indexes if isinstance(index, RowIndex)]
@@ -133,8 +133,8 @@ class IndexedRows:
         return [each for each in found if each is not None]
 
     def known(self, leaves: Sequence[Leaf], files: IntArray, fetch: Fetch) -> Sequence[KnownRows]:
-        """The answers that the indexes have remembered, and those of many files that are made at
-        once (``bulk_rows.py``)."""
+        """The answers that the indexes remember from earlier plans, and those of many files that
+        are read together now (``bulk_rows.py``)."""
         from .bulk_rows import answers_many, learn
 
         chosen: list[tuple[Leaf, RowIndex]] = []

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # Rounds after which reads grow beyond the requested bytes: strings in version 1 of a bitmap do not
 # state their total length.
 _PATIENCE = 3
-#: of a leaf that is asked: each is an object, and may take a read
+#: values of a leaf that is asked at most: each is an object, and may take a read
 MOST_KEYS = 10_000
 
 Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
@@ -74,9 +74,9 @@ class _Questions(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows(BaseEvidence):
-    """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
-    checksums of the blob too; -1 unknown. ``shared`` is for values of all files of one index: pass
-    the same mapping for all."""
+    """See the module. ``rows`` and ``nulls`` are the file's counts in its fact, -1 unknown;
+    ``fact`` is the row of the fact. ``shared`` holds what all files of one index share: pass the
+    same mapping for all."""
 
     index: PaimonIndex
     type: PaimonType
@@ -156,8 +156,8 @@ class FileRows(BaseEvidence):
             return [self._fail(error)] * len(leaves)
 
     def _remember(self, leaves: Sequence[Leaf], answers: Sequence[Answer]) -> None:
-        """Keeps answers that need no other index and no reason for the next plan. The blob never
-        changes: a file that does has another fact."""
+        """Keeps for the next plan the answers that are exact and have no reason. That is safe: a
+        blob never changes, because a file that changes gets another fact."""
         for leaf, answer in zip(leaves, answers, strict=True):
             bounds = answer.bounds
             if bounds is None or bounds.must is not bounds.may or answer.reasons:
@@ -283,7 +283,7 @@ class FileRows(BaseEvidence):
         return self._silence
 
 
-# Leaves whose answers are remembered for an index, and the bytes of those to one leaf.
+# The most leaves whose answers an index remembers, and the most bytes of answers to one leaf.
 _LEAVES = 8
 _ANSWERS = 8 << 20
 
@@ -305,7 +305,7 @@ class Remembered:
 
 
 def answers_to(index: PaimonIndex, leaf: Leaf) -> Remembered:
-    """What is remembered of ``leaf``, to add to it."""
+    """The remembered answers to ``leaf``, to which the caller may add."""
     assert index.stored is not None
     known = index.stored.cache.setdefault("answers", LruCache(_LEAVES))
     found: Remembered = known.get(leaf) or known.setdefault(leaf, Remembered())

@@ -299,10 +299,11 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
-    """A leaf with constants of whole milliseconds that matches the same whole milliseconds."""
+    """The leaf with its constants rounded to whole milliseconds, so that it matches the same values
+    of whole milliseconds."""
     values = [value for value in leaf.values[: MOST_KEYS + 1] if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
-    if len(full) == len(leaf.values) or len(values) > MOST_KEYS:  # which no index is asked
+    if len(full) == len(leaf.values) or len(values) > MOST_KEYS:  # no index is asked for so many
         return leaf
     match leaf.op:
         case Op.EQ | Op.IN:

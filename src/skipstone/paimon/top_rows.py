@@ -1,10 +1,10 @@
 """Top-N from range-bitmaps: the first rows of one file, and of several, before any row is read.
 
-``TopFile`` is one file. Its range-bitmap gives exactly k rows. Values that tie give the rows at the
-greatest positions, nulls those at the least, or with ``ties`` all that tie. Merging the rows of
-several files takes their keys: the code of each row is assembled from its bits, and the dictionary
-gives the key of the code. It is read in rounds like any index: ``missing`` names the bytes to read
-next.
+``TopFile`` is one file. Its range-bitmap gives exactly k rows. If values tie for the last place,
+the rows at the greatest positions win; of nulls, those at the least. With ``ties`` all that tie are
+included. To merge the rows of several files, their keys are needed: the code of each row is
+assembled from its bits, and the dictionary gives the key of the code. It is read in rounds like any
+index: ``missing`` names the bytes to read next.
 
 ``top_rows`` merges the first k rows of each file. Files are read in the order of the best key in
 their heads, in waves; a file whose best key is worse than the k-th found so far is not read. A

@@ -1,8 +1,5 @@
-"""What an index can prove, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
-
-Nothing here does I/O, decides anything, or knows a format. The planner is the only place that
-combines ``Bounds``.
-"""
+"""What an index can prove, and the planner that combines it. No module here knows a format or does
+I/O: evidence names byte ranges, and the caller's ``fetch`` reads them."""
 
 from .bounds import BoolArray, Bounds
 from .evidence import Answer, BaseEvidence, Cause, Evidence, Fetched, Level, Reason, Units

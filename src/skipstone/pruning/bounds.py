@@ -53,12 +53,13 @@ class Bounds(Generic[S]):
     must: S
     may: S
 
-    # The methods that combine the bounds of several sources; only the planner may call them.
+    # The methods that combine the bounds of several sources. Only ``pruning`` and ``planning`` may
+    # call them.
     COMBINATORS: ClassVar[tuple[str, ...]] = ("meet_and", "meet_or", "sharpen")
 
     def __post_init__(self) -> None:
-        # Where two sources contradict, or a unit is empty: what is outside `may` cannot be in
-        # `must`.
+        # Two sources may contradict each other, and a unit may be empty: a unit outside `may` is
+        # never in `must`.
         if isinstance(self.may, np.ndarray) and isinstance(self.must, np.ndarray):
             if self.must.shape != self.may.shape:
                 raise ValueError(f"must has shape {self.must.shape}, may {self.may.shape}")
@@ -128,8 +129,8 @@ class Bounds(Generic[S]):
 
 
 class Constants:
-    """Bounds of what nothing is known of, of what no row meets, and of what every row meets, over
-    ``count`` units; each is made when it is first needed."""
+    """Bounds over ``count`` units of a leaf of which nothing is known, of one that no row matches,
+    and of one that every row matches; each is made when it is first needed."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -59,13 +59,13 @@ OPENED = 0.5
 _IN_MEMORY = 0.1
 #: seconds per byte of decoding a dictionary for evidence, one by one
 _DECODE = 5e-9
-#: seconds of evaluating a row index of ``cost`` 1 for the rows of a file, besides reading it
+#: seconds of evaluating a row index of ``cost`` 1 for the rows of a file, without reading it
 ROW_CPU = 50e-6
-#: and of each row that it joins for its answer
+#: and for each row that it joins for its answer
 JOINED_CPU = 30e-9
-#: and of each row that the reader takes from a file of which it does not read every row
+#: and for each row that the reader takes from a file of which it does not read every row
 CHOSEN_CPU = 5e-9
-#: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
+#: more units than this are sampled: an eighth of them, at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32
 #: the same for pages of row groups that are read here
@@ -136,7 +136,7 @@ FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
 
 
 def spread(at: IntArray, few: int = FEW) -> IntArray | None:
-    """An evenly spread sample of ``at``; ``None`` for ``few``, which are evaluated together."""
+    """An evenly spread sample of ``at``; ``None`` for up to ``few``: all are evaluated."""
     count = len(at)
     if count <= few:
         return None
@@ -145,7 +145,7 @@ def spread(at: IntArray, few: int = FEW) -> IntArray | None:
 
 
 def best_prefix(nets: Sequence[float]) -> int:
-    """How many of these to take, from the first on, so that their sum is greatest."""
+    """How many of ``nets`` to take, from the first on, so that their sum is greatest."""
     return int(np.argmax(np.cumsum([0.0, *nets])))
 
 
@@ -197,8 +197,8 @@ class CostGate:
         return [*self._left, *found]
 
     def choose(self, source: Source, units: Units, undecided: IntArray, *, many: bool) -> IntArray:
-        """Those of the ``undecided`` positions that ``source`` evaluates. ``many``: they are not
-        all, so that few of them may be part of many."""
+        """Those of the ``undecided`` positions that ``source`` evaluates. ``many``: they are part
+        of a larger number of units, however few they are."""
         if source.limits_cost or self.costs is FREE or not len(undecided):
             return undecided
         level, columns = source.level, len(self.columns)
@@ -250,8 +250,8 @@ class CostGate:
     def worthwhile(
         self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]
     ) -> list[Evidence[Leaf]]:
-        """The evidence to ask where rows are read here: a reason for each that is left to the
-        reader, which decodes nearly as much for it as for the column itself."""
+        """The evidence to ask where rows are read here. Evidence that decodes nearly as much as the
+        reader itself is left to the reader, with a reason."""
         if not self.own or source.level is not Level.ROW_GROUP or self.costs is FREE:
             return list(evidence)
         if all(each.cost <= _FREE_COST for each in evidence):
@@ -272,8 +272,8 @@ class CostGate:
     def affordable(
         self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]
     ) -> list[Evidence[Leaf]]:
-        """The evidence to ask of ``units`` of a sample; a reason for each that costs more than all
-        of them take to read."""
+        """The evidence to ask of ``units`` of a sample. Evidence that costs more than reading all
+        of them is left out, with a reason."""
         if source.level is not Level.ROW_GROUP or not len(units):
             return list(evidence)
         value = float(self.reading(source, units).mean())
@@ -304,7 +304,7 @@ class CostGate:
         if _is_conjunction(tree):
             chosen = [each >= 0 for each in nets]
         else:
-            # One side of an OR excludes nothing before the other sides do.
+            # One side of an OR excludes nothing unless the other sides do, too.
             best = best_prefix(nets)
             chosen = [at < best or not _reads(level, each) for at, each in enumerate(outcomes)]
         # Statistics are in memory once the file is open.
@@ -369,8 +369,8 @@ class SparkCosts:
     ``start``: seconds until the first page arrives from a worker; ``file``: to open a file here;
     ``most_rows``: above this ``limit`` Spark sorts the rows, in parts.
 
-    Rows are read ahead, in this process, where Spark takes more than ``worth`` seconds and they
-    take at most ``longest``; at most ``few_rows`` rows of ``few_bytes`` in memory."""
+    Rows are read ahead, in this process, where Spark would take more than ``worth`` seconds and
+    this process at most ``longest``: at most ``few_rows`` rows, of ``few_bytes`` in memory."""
 
     native: float
     pages: float

@@ -272,8 +272,8 @@ def _take(
 def combine(tree: Bound, of: LeafBounds, constants: Constants) -> Bounds[Any]:
     """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` or unlisted leaf is unknown.
 
-    ``constants`` are those of the level's kind of set. In an AND, what restates the others is TRUE
-    where they are: it narrows them, and they decide alone which units match completely.
+    ``constants`` are those of the level's kind of set. In an AND, a leaf that restates the others
+    is TRUE wherever they are: it narrows ``may``, and only the others decide ``must``.
     """
     if isinstance(tree, Leaf):
         found = of.get(tree)
@@ -398,12 +398,12 @@ def _sharpened(
     at: NDArray[np.int64] | None,
     n: int,
 ) -> bool:
-    """Takes the answers about the units ``at`` of ``n`` (``None``: all) into ``found``; whether
-    they prove anything."""
+    """Adds the answers about the units ``at`` of ``n`` (``None``: all) to ``found``; returns
+    whether they prove anything."""
     proved = False
     for leaf, answer in zip(question.leaves, answers, strict=True):
         spread = answer.bounds
-        # Bounds that prove nothing are those of a leaf that nothing is known of.
+        # These bounds prove nothing: they are those of an unknown leaf.
         if spread is None or (spread.may.all() and not spread.must.any()):
             continue
         proved = True

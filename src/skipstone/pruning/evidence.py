@@ -320,10 +320,10 @@ class Source(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KnownRows:
-    """Exact answers to one leaf that are at hand: ``bounds`` by the fact of a file, ``facts`` int64
-    (files,) the fact of each file of the listing, -1 for none. ``joins``: each answer is joined of
-    the rows of several values. ``bytes_read``, ``requests`` and
-    ``milliseconds`` are what those that were made now have taken."""
+    """Exact answers to one leaf: ``bounds`` by the fact of a file. ``facts``, int64 (files,), is
+    the fact of each file of the listing, -1 for none. ``joins``: each answer is joined from the
+    rows of several values. ``bytes_read``, ``requests`` and ``milliseconds`` are what the answers
+    took that earlier plans had not made."""
 
     leaf: Leaf
     index: str
@@ -348,9 +348,9 @@ class RowSource(Protocol):
         files: NDArray[np.int64],
         fetch: Callable[[Sequence[ByteRange]], Fetched],
     ) -> Sequence[KnownRows]:
-        """Answers for each of the leaves, in their order; empty where any has none. Those of
-        ``files`` that are cheaper to ask together are asked here."""
+        """Answers for each of the leaves, in their order; empty where a leaf has none. Where it is
+        cheaper to ask many of ``files`` together, this asks them."""
 
     def stored(self, files: NDArray[np.int64], column: str) -> NDArray[np.int64]:
-        """About the most bytes that reading ``column`` takes in each of the files, by what its
-        indexes know of its values; -1 where they know nothing."""
+        """An upper estimate of the bytes of ``column`` in each of the files, from what its indexes
+        know of its values; -1 where they know nothing."""

@@ -91,9 +91,9 @@ def intervals_of(stored: Stored) -> Intervals:
         lo = order_keys(pc.struct_field(values, "min"), stored.type)
         hi = order_keys(pc.struct_field(values, "max"), stored.type)
         if not pa.types.is_floating(stored.type):
-            # Two nulls and no counts (a foreign store) mean no values: any count that says so will
-            # do. For floats they may also mean a NaN, where the bounds came from Parquet's
-            # statistics.
+            # Two nulls and no counts (a foreign store) mean that there are no values: any counts
+            # that say so will do. For floats they may also mean a NaN, if the bounds came from
+            # Parquet's statistics.
             here = validity(values)
             blank = ~lo.valid & ~hi.valid & (nulls < 0) & here
             rows = np.where(blank & (rows < 0), 1, rows)
@@ -167,5 +167,5 @@ def _float_range(values: pa.Array) -> pa.Array | None:
     low, high = numbers.min(), numbers.max()
     if np.isnan(low):
         low = np.fmin.reduce(numbers)
-    # Adding 0.0 makes 0.0 of -0.0.
+    # -0.0 + 0.0 is 0.0.
     return pa.array(np.array([low, high]) + numbers.dtype.type(0.0), values.type)

@@ -472,7 +472,7 @@ class PerFile(Index):
         elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
             bounds = self.bounds_of(local, Rows(rows.stored))
             if bounds is not None:
-                # An array of the same value everywhere is not worth gathering.
+                # An array with one value everywhere need not be gathered.
                 count = len(rows)
                 may = np.ones(count, np.bool_) if bounds.may.all() else bounds.may[rows.at]
                 some = bounds.must.any()

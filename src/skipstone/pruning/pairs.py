@@ -74,8 +74,8 @@ _MOST = 16
 
 
 def with_joint(tree: Bound) -> Bound:
-    """The tree with a ``Joint`` in each AND of several conditions on one column. Not on the
-    elements of lists: another element may match each."""
+    """The tree with a ``Joint`` in each AND of several conditions on one column. The elements of a
+    list get none: each condition may match another element."""
     if not isinstance(tree, And | Or):
         return tree
     children: list[Bound] = [with_joint(child) for child in tree.children]  # type: ignore[arg-type]

@@ -51,11 +51,10 @@ log = logging.getLogger("skipstone")
 class FinerLevels:
     """The finer levels of one plan; see the module.
 
-    ``of_row_groups`` is asked of row groups besides what the sources have.
-    ``settled`` flags the files that need no finer level. ``steps`` and ``dropped`` are those of the
-    plan: steps are added, and the level at which the last unit of a file was dropped is set.
-    ``reasons`` say which levels failed. The plan names the row groups of settled files if it is
-    ``shown``.
+    ``of_row_groups`` is evidence about row groups besides that of the sources. ``settled`` flags
+    the files that need no finer level. ``steps`` and ``dropped`` are those of the plan: steps are
+    added, and the level at which the last unit of a file was dropped is set. ``reasons`` say which
+    levels failed. The plan names the row groups of settled files if it is ``shown``.
     """
 
     tree: Bound
@@ -236,7 +235,7 @@ class FinerLevels:
             return state
 
 
-#: settled files whose row groups the plan names
+#: the most settled files whose row groups the plan names
 _NAMED = 64
 
 

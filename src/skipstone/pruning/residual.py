@@ -203,8 +203,8 @@ class _Evaluation:
             raise ExpressionError(message, hint=error.hint) from None
 
     def _all(self, children: Sequence[Bound]) -> BoolArray:
-        """Where all hold: columns that are not decoded yet are decoded for the rows that are left,
-        if these are few."""
+        """Flags of the rows where all conditions hold. Columns that are not decoded yet are decoded
+        only for the rows that are left, if these are few."""
         result = np.ones(self.rows, np.bool_)
         for child in children:
             left = np.count_nonzero(result)

@@ -44,12 +44,12 @@ _WAVE = 64
 # Where evaluating is free: from ``_MANY`` files on, a sample is evaluated first. The others follow
 # only if the sample decided at least one in ``_WORTH`` of its rows.
 _MANY, _WORTH = 4 * _WAVE, 32
-# Of more than ``FEW`` files these are asked first. What most files are like, eight show, and an
-# index that pays in fewer gains little.
+# The sample of more than ``FEW`` files. Eight show what most files are like, and an index that pays
+# only in a few files gains little.
 _SAMPLE = FEW // 2
-# What writers put into a page, unless its bytes are more.
+# Writers end a page after so many rows, unless its bytes end it first.
 _ROWS_OF_PAGE = 20_000
-# The most files: with more, planning takes longer than it saves.
+# The most files of one plan: with more, planning takes longer than it saves.
 _MOST_FILES = 10_000
 
 
@@ -74,7 +74,7 @@ class RowLevel:
     # A sample said that evaluating the other files costs more than it saves.
     _declined: bool = False
     _tasks: int = 0
-    #: seconds of evaluating the indexes of so many tasks, besides reading them
+    #: seconds of evaluating the indexes of these ``_tasks``, without reading them
     _seconds: float = 0.0
 
     def first(self, state: Evaluation, files: int) -> tuple[Evaluation, NDArray[np.bool_]]:
@@ -202,17 +202,19 @@ class RowLevel:
         self.steps[key] = self.steps[key].plus(step) if key in self.steps else step
 
     def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
-        """Whether evaluating the files ``known`` saved more than it took: they need not be read as
-        far as their rows are ``decided``, and not opened where no row is left. Of rows that are
-        left, the columns of the predicate may be part of the result. A page is read even if one of
-        its rows is undecided. The reader takes some of the rows of a file one by one."""
+        """Whether evaluating the files ``known`` saved more than it took.
+
+        It saves reading the ``decided`` share of their rows, and opening the files without a row
+        that is left. The columns of the predicate may be part of the result for rows that are left.
+        A page is read even if only one of its rows is undecided. Where the reader takes only some
+        rows of a file, it takes them one by one."""
         costs, rows = self.gate.costs, self.row_counts[known]
         units = Units.objects(known, rows)
         found = [self.found[file] for file in known.tolist()]
         left = np.array([len(each.may) for each in found], np.int64)
         gone, kept = np.count_nonzero(left == 0) / len(known), left.sum() / max(rows.sum(), 1)
         read = float(self.gate.reading(None, units).mean())
-        # In an object store requests take the time, however few bytes they read.
+        # In an object store the requests take the time, not the bytes.
         if not costs.at_once:
             sizes = {column: self.source.stored(known, column) for column in self.gate.columns}
             # Where few rows are left, most pages of other columns are not read either.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ZERO: Final = 1 << 63  # the key of 0 and 0.0; that of -0.0 is the one before
 _MOST: Final = (1 << 64) - 1
-# Runs of ASCII without letters that the lower case of other characters contains.
+# Runs of ASCII without i and k: only the lower cases of İ and of the Kelvin sign contain these.
 _SURE_CASE: Final = re.compile(r"[\x00-hjl-\x7f]+")
 
 
@@ -44,12 +44,11 @@ class Sought:
     """Tests that exclude values; all other values may meet the condition. Empty if nothing is
     excluded.
 
-    ``lows`` and ``highs`` are closed spans of keys, ascending. The key of a text is its first eight
-    bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
-    many, and 0 where there are none. That of a number of ``type`` is an
-    unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
-    contains, with ``any_case`` in any case of ASCII; with ``decides``, all texts that contain them
-    meet the condition.
+    ``lows`` and ``highs`` are closed spans of keys, ascending. The key of a text is the number of
+    its eight bytes after the first ``skip``, 0 where there are none, so a smaller text has no
+    larger key. The key of a number of ``type`` is an unsigned number in the same order; floats have
+    IEEE's order. A text must contain the bytes ``needle``, with ``any_case`` in any case of ASCII;
+    with ``decides``, all texts that contain them meet the condition.
     """
 
     type: pa.DataType
@@ -62,8 +61,8 @@ class Sought:
 
     @cached_property
     def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
-        """``lows`` and ``highs``, and of many spans a set of bits with the hashes of all keys in
-        them: a power of two of words, with room for the keys."""
+        """``lows`` and ``highs``. Where there are many spans, also a set of bits with the hashes of
+        all their keys; its length in words is a power of two."""
         lows, highs = np.asarray(self.lows, np.uint64), np.asarray(self.highs, np.uint64)
         if len(lows) <= _FEW_SPANS:
             return lows, highs, np.zeros(0, np.uint64)

@@ -211,8 +211,8 @@ class KnownSchemas:
         return cls(number=number, schemas=schemas), errors
 
     def unrelated(self) -> NDArray[np.bool_]:
-        """Over the files: those that share no column, directly or through other files, with most
-        files. Names match without case."""
+        """Flags of the files that share no column with the largest group. Files of one group share
+        columns, directly or through other files. Names match without case."""
         known = self.number >= 0
         files = np.bincount(self.number[known], minlength=len(self.schemas))
         # Each group: the columns of some schemas, and the positions of these.

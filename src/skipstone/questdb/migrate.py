@@ -58,7 +58,7 @@ Outcome: TypeAlias = Literal["made", "rewritten", "upgraded", "valid", "left_out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMigration(Report):
-    """One data file and its ``pm``; ``why`` it was written, or could not be.
+    """One data file and its ``pm``; ``why`` says why it was written, or could not be.
 
     ``bytes_read`` are of the data file, ``bytes_written`` of the ``_pm``.
     """

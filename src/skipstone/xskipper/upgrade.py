@@ -160,7 +160,7 @@ def _partitions(parts: Sequence[PartContents], names: Sequence[pa.Array]) -> Map
 def upgrade(
     table: pa.Table, schema: StoreSchema, *, virtual: Mapping[str, pa.Array] | None = None
 ) -> tuple[pa.Table, StoreSchema]:
-    """The same rows as a version 4 store; of version 4 already, both as they are.
+    """The same rows as a version 4 store; those of version 4 stay as they are.
 
     ``table``: all columns of the parts, nothing left out; ``virtual``: partition column -> values,
     which older stores do not hold (without them the real Xskipper reads in full

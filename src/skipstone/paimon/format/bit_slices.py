@@ -34,7 +34,7 @@ _BATCH = 1 << 22
 
 
 def compare_bits(code: int, bits: int) -> list[int]:
-    """Which slices decide whether a code is ``code`` or more: without the lowest zeros."""
+    """The slices that decide whether a code is ``code`` or more: all from its lowest set bit on."""
     low = (code & -code).bit_length() - 1 if code else bits
     return list(range(low, bits))
 
@@ -166,7 +166,7 @@ class Planes(Protocol):
         """A new set with the same rows."""
 
     def of(self, rows: BitMap) -> Any:
-        """A bitmap of rows that exist."""
+        """The set of these rows, all of which must exist."""
 
     def meet(self, a: Any, b: Any) -> Any:
         """``a`` becomes a ∩ b."""
@@ -185,8 +185,8 @@ class Planes(Protocol):
 
 
 def planes_for(existing: bytes | memoryview, sizes: Sequence[int], rows: int) -> tuple[Planes, Any]:
-    """Dense or sparse, by the bytes of the slices that will be loaded and of ``existing``, the
-    serialised set of all rows that may be in any of them; and that set."""
+    """The operations, dense or sparse, and ``existing`` loaded by them. ``sizes`` are the bytes of
+    the slices that will be loaded; ``existing`` is the serialised set of all rows in them."""
     layout = Layout.from_bytes(existing)
     words = len(layout.highs) * 8 * WORDS
     if words and words * max(len(sizes), 1) <= _SPREAD * (sum(sizes) + len(existing)):

@@ -90,7 +90,7 @@ class BloomFilterIndex:
         check_type(type)
         k = int.from_bytes(pieces.take(0, 4), "big")
         bits = 8 * (pieces.length - 4)
-        # Java's own writer never has more than some 1,100 of them: that many need fpp 1e-323.
+        # Java's own writer has at most some 1,100 hash functions: for the smallest fpp, 1e-323.
         if not bits or not 1 <= k <= 1 << 16:
             raise FormatError("not a Bloom filter", offset=0, got=(k, bits))
         return cls(type, pieces, bits, k)

@@ -11,8 +11,8 @@
     ebm | slice 0 … slice m-1                            Roaring bitmaps; slice 0 is the lowest bit
 
 m is the number of bits of C - 1, at least 1, but 64 for C = 0: then all slices are empty. ``ebm``
-are the rows that are not null. Types: all but binary, DECIMAL above 18 digits and timestamps above
-6.
+are the rows that are not null. Types: all but binary, DECIMAL above 18 digits and TIMESTAMP(7) to
+(9).
 
 Three waves of reading answer most questions: the heads; one chunk of the dictionary and the head of
 the slices; then the slices that distinguish the wanted codes from the others.

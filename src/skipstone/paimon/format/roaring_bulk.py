@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Rows written at once: about 200 bytes of memory each where bitmaps are small. More take longer:
-# they leave the caches of a core.
+# Rows written at once: about 200 bytes of memory each where bitmaps are small. More are slower:
+# they do not fit the caches of a core.
 _BATCH = 1 << 16
 
 

@@ -139,9 +139,9 @@ class OpenedPm:
         own: bool = False,
         ids: Mapping[str, int] | None = None,
     ) -> Self:
-        """See ``columns`` for ``schema`` (the table's, or the data file's) and ``own`` (the ``_pm``
-        was made without doubtful statistics). ``ids`` are the IDs of columns that the reader of the
-        data finds by ID; all others are found by name.
+        """``schema`` is the table's, or the data file's. ``own`` says that the ``_pm`` was made
+        without doubtful statistics. ``ids`` are the IDs of columns that the reader of the data
+        finds by ID; all others are found by name.
 
         ``FormatError`` where the row groups have more rows than possible.
         """

@@ -253,7 +253,7 @@ def _region(
     bitsets: Mapping[tuple[int, int], bytes],
 ) -> tuple[Bytes, Ints, dict[tuple[int, int], int]]:
     """The out-of-line regions of all row groups, back to back; where each begins; and where each
-    bitset lies in its own. References to bounds are put into ``chunks``."""
+    bitset lies in the region of its row group. References to bounds are put into ``chunks``."""
     count, width = chunks.shape
     lengths = np.zeros((count, width, 3), np.int64)
     lengths[:, :, :2] = outside[:, :, :, 1]

@@ -1,10 +1,10 @@
 """The bytes of a ``_pm`` file, all little-endian.
 
     HEADER     32   COLUMN_COUNT x DESCRIPTOR 32   SORTING_COLUMN_COUNT x u32
-               names, UTF-8, back to back: no padding, no length, no end
+               names, UTF-8, back to back: no padding, length or end mark
                header sections in bit order:  bit 0  u32 n, n x u32     bit 3  i64
     zeros to 8
-    BLOCK      u64 NUM_ROWS   COLUMN_COUNT x CHUNK 64   out-of-line region (its size: nowhere)
+    BLOCK      u64 NUM_ROWS   COLUMN_COUNT x CHUNK 64   out-of-line region (no size)
     …          each block at a multiple of 8 from the start of the file
     FOOTER     40   ROW_GROUP_COUNT x u32 (block offset >> 3)
                bloom section when header bit 0:  ROW_GROUP_COUNT x n entries, row-major
@@ -15,18 +15,19 @@
                u32 CRC32 over [8, here), u32 FOOTER_LENGTH = bytes from FOOTER through CRC32
 
 The first 8 bytes are the committed size, patched last: what lies beyond it does not count. An
-update appends changed blocks and a new FOOTER after the old one; every committed size ever
-published stays a whole file of its own, and PREV_PARQUET_META_FILE_SIZE chains them. A footer
-belongs to the Parquet file of PARQUET_FOOTER_OFFSET + PARQUET_FOOTER_LENGTH + 8 bytes. The CRC is
-zlib's; that of an update continues from the stored one of its predecessor.
+update appends changed blocks and a new FOOTER after the old one. So the bytes up to each committed
+size stay a complete file, and PREV_PARQUET_META_FILE_SIZE chains these sizes. A footer belongs to
+the Parquet file of PARQUET_FOOTER_OFFSET + PARQUET_FOOTER_LENGTH + 8 bytes. The CRC is zlib's; that
+of an update continues from the stored one of its predecessor.
 
-Flags 0..31 are optional: unknown ones are ignored. 32..63 are required: none is known, any set one
-refuses the file. STAT_SIZES holds the size of an inlined minimum in its low nibble, of an inlined
-maximum in the high one. A statistic of 1..8 bytes lies in its slot (low bytes first, verbatim as in
-Parquet, zeros above); a longer one out of line, and the slot is ``offset << 16 | length`` from the
-start of the out-of-line region. QuestDB writes that region by kind (minimum and maximum of each
-column, then the bloom filters) with a partition, and by column where it converts a footer; readers
-follow references only. A bloom filter is an i32 length and the bitset, at a multiple of 8.
+Flags 0..31 are optional: unknown ones are ignored. 32..63 are required: none is known, and a file
+with one of them set is refused. STAT_SIZES holds the size of an inlined minimum in its low nibble,
+of an inlined maximum in the high one. A statistic of 1..8 bytes lies in its slot (low bytes first,
+verbatim as in Parquet, zeros above); a longer one lies out of line, and the slot is
+``offset << 16 | length``, counted from the start of the out-of-line region. QuestDB writes that
+region by kind (minimum and maximum of each column, then the bloom filters) with a partition, and by
+column where it converts a footer; readers follow references only. A bloom filter is an i32 length
+and the bitset, at a multiple of 8.
 
 Smallest file: 80 bytes. Without out-of-line bytes: 32 + 32 C + names + padding + R (8 + 64 C) + 48
 + 4 R; 200 columns of 40 row groups take 545 kB. Source: QuestDB's docs/parquet-metadata.md, and

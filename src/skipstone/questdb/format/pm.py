@@ -60,8 +60,9 @@ if TYPE_CHECKING:
 
 
 def _inlined(width: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """What the first word of a chunk has where there is an inlined minimum, and a maximum, of this
-    size: its bits, and their values. STAT_FLAGS is its third byte, STAT_SIZES its fourth."""
+    """Which bits of the first word of a chunk show an inlined minimum, and an inlined maximum, of
+    ``width`` bytes, and the values of these bits. STAT_FLAGS is the third byte of the word,
+    STAT_SIZES the fourth."""
     flags = [(each.present | each.inlined) << 16 for each in BOUNDS.values()]
     places = [24 + each.shift for each in BOUNDS.values()]
     bits = [flag | 15 << place for flag, place in zip(flags, places, strict=True)]

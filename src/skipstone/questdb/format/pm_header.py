@@ -40,7 +40,7 @@ _DESCRIPTOR: Final = struct.Struct("<QiiiiIBBBB")
 _DESCRIPTOR_NAME: Final = struct.Struct("<Q16xI4x")
 _NAME_OFFSET: Final = struct.Struct("<Q").unpack_from
 _OPTIONAL: Final = 0xFFFF_FFFF
-#: Columns whose names are compared one by one; and the most places where a name may end.
+#: The most columns whose names are compared one by one; and the most places where a name may end.
 _FEW, _MOST_HITS = 16, 64
 
 
@@ -122,7 +122,7 @@ class PmHeader:
             self._sections()
 
     def fail(self, what: str, offset: int, expected: object, got: object) -> FormatError:
-        """The error that says so."""
+        """A ``FormatError`` about this file."""
         return FormatError(what, file=self.file, offset=offset, expected=expected, got=got)
 
     def _sorting(self, count: int) -> tuple[int, ...]:
@@ -267,7 +267,8 @@ class PmHeader:
         return int(_NAME_OFFSET(self.data, HEADER.itemsize + 32 * column)[0])
 
     def with_id(self, id: int) -> int | None:
-        """The position of the column with this ID; one whose ID is -1 has its position for one."""
+        """The position of the column with this ID. Where a stored ID is -1, the ID is the
+        position."""
         ids = self.descriptors["ID"]
         found = np.flatnonzero(ids == id) if id >= 0 else ids[:0]
         if len(found) > 1:

@@ -164,7 +164,7 @@ class Txn:
 
     @property
     def lag_checksum(self) -> int:
-        """Over the lag fields, as Java's ints overflow."""
+        """The checksum over the lag fields, which overflows as Java's ints do."""
         total = self.lag_min_timestamp
         for value in (
             self.lag_max_timestamp,
@@ -359,10 +359,10 @@ def unit_end(timestamp: int, partitioning: Partitioning) -> int | None:
 def infer_partitioning(
     partitions: Sequence[Partition], directories: Collection[str]
 ) -> Partitioning:
-    """The unit of which every partition has its directory among ``directories``.
+    """The unit by which ``directories`` has a directory for every partition.
 
-    Where several fit, the one with the fewest split partitions: ``2024-01-05T13`` may be an hour,
-    or a day split at one o'clock. ``FormatError`` where none fits, or still more than one.
+    Where several units fit, the one with the fewest split partitions wins: ``2024-01-05T13`` may be
+    an hour, or a day split at one o'clock. ``FormatError`` where none fits, or still more than one.
     """
     if not partitions:
         raise FormatError("a table without partitions does not show their unit")

@@ -144,7 +144,8 @@ class Append:
 
 
 def ended(out: bytearray, tail: bytes) -> bytes:
-    """The file of one snapshot: ``out`` up to its footer ``tail``, with its size and its CRC."""
+    """The file of one snapshot: ``out``, then the footer ``tail``, the CRC and FOOTER_LENGTH, with
+    the size in the first 8 bytes."""
     out += tail
     with memoryview(out) as view:
         crc = zlib.crc32(view[8:])
@@ -161,11 +162,11 @@ def append(
 ) -> Append:
     """The next snapshot of the file of ``previous``.
 
-    ``row_groups`` are those of the new snapshot in order: the numbers of unchanged ones of
-    ``previous``, and counted on from there those of ``made``, another file of the same columns,
-    whose blocks are copied. The header cannot change: bitsets of columns that are not in its
-    BLOOM_FILTER_COLUMNS are left without an entry. The caller must verify ``previous``: a damaged
-    CRC is carried on.
+    ``row_groups`` lists the row groups of the new snapshot in order. The numbers from 0 on are
+    those of ``previous``, which stay as they are. The numbers after them are those of ``made``,
+    another file of the same columns, whose blocks are copied. The header cannot change: bitsets of
+    columns that are not in its BLOOM_FILTER_COLUMNS get no entry. The caller must verify
+    ``previous``: a damaged CRC is carried on.
     """
     pm = previous.pm
     if pm.feature_flags & ~KNOWN_HEADER_FLAGS:
@@ -194,7 +195,8 @@ def append(
 
 
 def _copied(snapshot: PmSnapshot, at: int) -> tuple[bytes, int]:
-    """All blocks of its file as they lie at ``at``, with padding before, and how far they moved."""
+    """Padding and all blocks of the snapshot's file, to be written at ``at``; and how far they
+    move."""
     start = int(snapshot.block_offsets.min(initial=snapshot.footer_offset))
     if not snapshot.pm.bloom_external:
         places, lengths = snapshot.bloom_places
@@ -211,9 +213,8 @@ def _copied(snapshot: PmSnapshot, at: int) -> tuple[bytes, int]:
 
 
 def _entries(snapshot: PmSnapshot, head: Pm | PmHead, moved: int) -> tuple[Ints, Structs]:
-    """Where its blocks are when they have ``moved``, and by row group what the bloom section
-    under ``head`` says of each.
-    """
+    """The offsets of the snapshot's blocks after they have ``moved``, and the entries of each row
+    group in the bloom section under ``head``."""
     columns, external = head.bloom_columns, head.bloom_external
     shape = (snapshot.row_group_count, len(columns))
     entries = np.zeros(shape, EXTERNAL_BLOOM if external else "<u4")

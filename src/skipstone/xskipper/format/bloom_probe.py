@@ -10,13 +10,13 @@ single bytes. Payload byte ``q`` of a blob lies at::
 because every block but the last has 1024 bytes and a header of 5. Bit ``i`` of a filter is bit
 ``i & 7`` of payload byte ``start + 8 (i div 64) + 7 - (i mod 64) div 8`` (words are big-endian).
 
-A null, and a blob that does not parse (foreign class, odd framing, lengths that disagree, absurd
-counts), **proves nothing**: it may contain everything. ``ok`` marks the usable filters.
+A null, and a blob that does not parse (a foreign class, wrong block headers, lengths that disagree,
+impossible counts), **proves nothing**: it may contain everything. ``ok`` marks the usable filters.
 
 Cost: parsing reads each block's header. A probe reads k bytes of a filter that has the value, and
-about two bytes of any other. Many items are asked in turn, of each filter until it is decided: up
-to its first hit, or its first miss where all items are wanted; for items in order, ``windows`` say
-which of them a filter is asked for.
+about two bytes of any other. Each filter is asked for one item after the other until it is decided:
+by its first hit, or by its first miss where all items are wanted. Where items are in order,
+``windows`` say which of them a filter is asked for.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ FRAMED = BLOCK + 5
 # A store has one header, or two after a change of Spark. Beyond this many, blobs prove nothing.
 _MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
 _MAX_HEADER_BYTES = 1 << 16
-# Items whose hashes are kept for the next filters.
+# The most items whose hashes are kept for the next filters.
 _FEW = 4
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
 _ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
-# Where all items are wanted, the first few leave out most filters: as many pairs as take as long as
-# the calls.
+# Where all items are wanted, the first few items exclude most filters: so few pairs at a time that
+# probing them takes about as long as the calls.
 _PAIRS_OF_ALL = 1 << 12
 
 
@@ -119,7 +119,7 @@ class BlobChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Joined(BlobChunk):
-    """The filters of several chunks as one, without copies of them. ``first`` are the rows before
+    """The filters of several chunks as one chunk, without a copy. ``first`` are the rows before
     each chunk."""
 
     parts: Sequence[BlobChunk]
@@ -197,7 +197,7 @@ class BlobColumn:
         return found
 
     def _asked(self, items: int) -> tuple[BlobChunk, ...]:
-        """The chunks; as one, where calls for each of them would take longer than few items do."""
+        """The chunks, joined to one where a call per chunk would take longer than the probes."""
         if len(self.chunks) < 2 or items * self.length > _PAIRS:
             return self.chunks
         if self._together is None:
@@ -208,7 +208,7 @@ class BlobColumn:
     def might_contain_all(self, items: Items, places: range, among: Mask, hashed: Hashed) -> Mask:
         """Which of the filters ``among`` all may contain each of the items at ``places``.
 
-        Those that prove nothing may. ``hashed`` belongs to the items.
+        Filters that prove nothing stay. ``hashed`` caches the hashes of the items.
         """
         found, at = among.copy(), 0
         for chunk in self.chunks:
@@ -228,7 +228,7 @@ def _found_in(
     hashed: Hashed | None,
     every: bool = False,
 ) -> Mask:
-    """Per row: whether the filter may contain any item of its window, or ``every`` one."""
+    """Per row: whether the filter may contain any, or with ``every`` all, items of its window."""
     hit = np.full(len(rows), every, dtype=np.bool_)
     if not len(rows) or not len(items):
         return hit

@@ -119,7 +119,8 @@ class PartContents:
 
 
 def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
-    """The errors of a read. A key service is the caller's code, and may raise anything."""
+    """Turns what a read raises into our errors: a key service is the caller's code, and may raise
+    anything."""
     plain = (SkipstoneError, pa.ArrowException, OSError, ValueError, MemoryError)
     return plain if decryption is None else (Exception,)
 

@@ -160,7 +160,7 @@ def _one(table: pa.Table, name: str) -> pa.Array:
 
 
 def _cast(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Only between representations of the same Spark type; anything else is a foreign column."""
+    """Casts between representations of one Spark type; ``FormatError`` for any other type."""
     same = array.type == to
     if pa.types.is_timestamp(to) and pa.types.is_timestamp(array.type):
         # INT96 is an instant, and arrives without a zone.

@@ -205,8 +205,8 @@ def optimal_hashes(expected: int, bits: int) -> int:
 
 
 def words_within(most: int) -> int:
-    """Words of a filter that takes at most this many bytes, in a size that other files have too
-    (``bloom.size_class``)."""
+    """Words of the largest filter of at most ``most`` bytes, rounded down to a size that other
+    files have too (``bloom.size_class``)."""
     # Java's descriptors take less than 400 bytes, and each block of 1,024 has a header of 5.
     words = max(1, ((most - 400) * 1_024 // 1_029 - 12) // 8)
     shift = max(0, words.bit_length() - 5)
