@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows are read one by one up to this share of them. Above it, nearly every page holds one.
 MANY: Final = 0.2
-# The most pieces of a batch, and about the most bytes, stored and decoded. Larger buffers are given
-# back to the system after each batch, and cost page faults.
+# The most pieces of a batch, and about the most bytes, stored and decoded. The allocator returns
+# larger buffers to the system after each batch, and then page faults cost time.
 _MOST_PIECES: Final = 32
 _MOST_BYTES: Final = 40 << 20
 
@@ -125,7 +125,7 @@ class Batch:
 
 
 def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
-    """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
+    """``piece`` for a batch of these columns of the table; ``None`` where it cannot be in one."""
     file = piece.file
     if piece.rows is not None:
         held = _described(file, names, piece.rows)
@@ -146,7 +146,7 @@ def with_columns(held: BulkPiece, names: Sequence[str]) -> BulkPiece | None:
 
 
 def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None) -> Any:
-    """The fields of a ``BulkPiece`` behind the first."""
+    """The fields of a ``BulkPiece`` after ``piece``."""
     found = (*file.opened.row_group_rows, None) if rows is None else _some_rows(rows, file.opened)
     sources = None if found is None else _sources(file, names)
     if found is None or sources is None:
@@ -164,8 +164,8 @@ def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None) -> 
 def _some_rows(
     rows: RowSet, opened: ParquetFile
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None] | None:
-    """The row groups of some rows, with their first rows and counts, and the rows counted over
-    them, ``None`` for all; ``None`` where there are none."""
+    """The row groups that hold ``rows``, their first rows and their counts, and the positions of
+    the rows over these row groups, ``None`` for all. ``None`` where there are no rows."""
     row_starts = opened.row_starts
     held = rows.counts(row_starts)
     used = np.flatnonzero(held)
@@ -209,11 +209,12 @@ def batches(
     sure_names: Sequence[str],
     sizes: Sequence[int],
 ) -> Iterator[Piece | Batch]:
-    """The pieces in order, those that fit together as batches of at most ``sizes``, one after
-    another.
+    """The pieces in order; neighbours that can be read together become batches. ``sizes`` are the
+    most pieces of the first batches; after them each batch may have twice as many as the last, so
+    that a limit does not read too much.
 
     ``names_of`` are the columns to read first, ``sure_names`` those of pieces whose rows surely
-    match. Batches behind ``sizes`` double, so that a limit does not read too much.
+    match.
     """
     held: list[BulkPiece] = []
     left = iter(sizes)

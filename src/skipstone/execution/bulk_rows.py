@@ -61,16 +61,16 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
-# A few rows of a chunk take other readers as long as this many values.
+# Other readers take as long for a few rows of a chunk as for this many values.
 _ROWS_ALONE: Final = 20_000
-# Arrow decodes so many values of whole columns in the time that it loses to compiled loops with one
-# value of which only a few rows are needed.
+# The compiled loops gain as much time with one value of a few rows as with so many values of whole
+# columns, which Arrow decodes nearly as fast.
 _VALUES_OF_ONE: Final = 12
-# Without compiled loops, columns are decoded whole where half of the rows are needed, or one of so
-# many here and there: nearly all pages hold one.
+# Without compiled loops, columns are decoded whole where half of the rows are needed, or one in so
+# many at scattered places: then nearly every page holds one.
 _MANY_OF: Final = 2_000
-# Bytes, stored and decoded, of a value that is no long text. Compiled loops search long texts as
-# they are stored: so many more bytes of them take other readers as long as one value.
+# The most bytes, stored and decoded, of a value that is not a long text. Compiled loops search long
+# texts as they are stored: that gains as much for so many more bytes as for one value.
 _SHORT: Final = 32
 _BYTES_OF_VALUE: Final = 64
 # Rows in longer runs on average.
@@ -85,8 +85,8 @@ _NARROW: Final = {
 
 
 class BatchReader:
-    """Reads batches: the rows that match ``tree``, as ``schema``, whose fields ``wanted`` gives
-    with the columns below them. ``None`` where the pieces must be read one by one."""
+    """Reads the rows of batches that match ``tree``, as ``schema``. ``wanted`` has the columns to
+    read by field of ``schema``. Methods give ``None`` where the pieces must be read one by one."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class BatchReader:
                 for name, column in _by_field(read.columns).items()
                 if name in self.wanted
             }
-        except FormatError:  # the pieces are read one by one, and the error has its place
+        except FormatError:  # read one by one, the pieces name the file in the error
             return None
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
@@ -177,7 +177,7 @@ class BatchReader:
                 column.once = name in self._once
         try:
             return read, matching(self.tree, read.columns, batch.rows), kernels
-        except FormatError:  # the pieces are read one by one, and the error has its place
+        except FormatError:  # read one by one, the pieces name the file in the error
             return None
 
     def _table(
@@ -201,11 +201,11 @@ class BatchReader:
 
 
 def _asked_once(tree: Bound) -> frozenset[str]:
-    """The columns of which one condition needs the values, and that once."""
+    """The columns whose values are needed only once, by a single condition."""
     asked: Counter[str] = Counter()
     for node in nodes_of(tree):
         if isinstance(node, Leaf):
-            # Which values are null is asked next, behind a condition that is turned round.
+            # A negated condition also asks which values are null.
             asked[node.column] += 2 if node.op in POSITIVE else 1
         elif isinstance(node, Computed):
             asked.update(2 * [name for name, _ in node.typed.columns()])
@@ -231,12 +231,12 @@ def _decoded(column: pa.DictionaryArray, pieces: Sequence[BulkPiece]) -> Any:
 
 
 def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of the root by the names of their fields, which may be quoted in their own."""
+    """Top-level columns by the names of their fields, without the quotes of column names."""
     return {column_path(name)[0]: column for name, column in columns.items()}
 
 
 def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
-    """The columns of a batch whose rows match."""
+    """The columns of a batch all of whose rows match."""
     chosen = [each.chosen for each in batch.pieces if each.chosen is not None]
     few = batch.rows <= MANY * sum(int(each.counts.sum()) for each in batch.pieces)
     if chosen and few and not _in_runs(chosen):
@@ -246,7 +246,7 @@ def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
 
 
 def _in_runs(rows: Sequence[NDArray[np.int64]]) -> bool:
-    """Whether the rows, ascending, follow one another in runs that are most of their pages."""
+    """Whether the rows, ascending, lie in runs so long that they fill most of their pages."""
     runs = sum(1 + int(np.count_nonzero(each[1:] - each[:-1] != 1)) for each in rows)
     return sum(map(len, rows)) > _RUN * runs
 
@@ -384,7 +384,7 @@ def _chosen(
 
 
 def _parts(pieces: Sequence[BulkPiece], rows: Sequence[NDArray[np.int64]]) -> list[FewRows]:
-    """Where ``rows`` of each piece lie, counted over its row groups."""
+    """Where ``rows`` of each piece lie; they count over its row groups."""
     parts = []
     for each, mine in zip(pieces, rows, strict=True):
         opened, chunks = each.piece.file.opened, stored_chunks(each)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # At most this many row ranges per file; the closest ranges are joined.
 _MOST_RANGES = {"duckdb": 64, "polars": 16}
-# At most this many files are read in part, each by its own scan, which an engine plans in some
+# At most this many files are read in part. Each needs its own scan, which an engine plans in some
 # milliseconds. The others are read whole, many by one scan.
 _MOST_CUT = 64
 _ROW_NUMBER = "file_row_number"
@@ -113,7 +113,7 @@ class EngineExport:
     def require(self, engine: str, lacks: Callable[[pa.DataType], bool]) -> None:
         """``UnsupportedError`` for a column of a type that the engine ``lacks``, at any depth.
 
-        Engines end the process, fail or give other values for these.
+        For such types engines end the process, fail, or give other values.
         """
         schemas = {str(file.schema): file.schema for file in self.files}
         for schema in (self.schema, *schemas.values()):

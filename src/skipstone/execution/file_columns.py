@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TableColumns:
-    """The columns of a table: ``schema`` is Arrow's; ``partitions`` are the values by file of
-    those in the paths. ``defaults`` are columns whose defaults only Spark applies, and ``absent``
-    the values of others in files that lack them. ``names`` are those of the files, where they are
-    other than the table's."""
+    """The columns of a table. ``schema`` is Arrow's. ``partitions`` are the partition columns in
+    the paths, with the values by file. ``defaults`` are columns whose defaults only Spark applies;
+    ``absent`` has the values of other columns in files that lack them. ``names`` are the names in
+    the files, where they differ from the table's."""
 
     schema: pa.Schema
     partitions: PartitionColumns
@@ -129,9 +129,9 @@ class FileColumns:
         return found if whole else None
 
     def read_path(self, column: str) -> tuple[str, ...] | None:
-        """What to read for ``column``: for a key of a map the whole map; for a field that the file
-        lacks, the structs above it, which show where it is inside a null; ``None`` where the file
-        has none of these."""
+        """The path to read for ``column``, ``None`` where the file has nothing of it. For a key of
+        a map this is the whole map. For a field that the file lacks it is the nearest struct above,
+        which shows where the field is inside a null."""
         path = self._find(column)
         if path is None:
             return None
@@ -189,7 +189,7 @@ class FileColumns:
 
     @property
     def only_by_ids(self) -> str | None:
-        """A column that readers by names would not find, although its own name is known."""
+        """A top-level column, if any, for which a reader by names would find a wrong column."""
         names = self.opened.schema.names
         lower = {name.lower() for name in names}
         for name, (own, below) in self.naming.fields.items():

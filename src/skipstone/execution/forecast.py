@@ -36,7 +36,7 @@ _MOST_OPENED = 256
 _MOST_CHUNKS = 4096
 # Header and body of a page take more bytes.
 _SMALLEST_PAGE = 12
-# A few rows of a chunk count as so many values for the compiled loops, at most; more rows as what
+# For the compiled loops, a few rows of a chunk count as at most so many values; more rows count as
 # they are.
 _MOST_VALUES = 40_000
 # Joins ranges of any length.
@@ -57,7 +57,7 @@ def io_forecast(
 
     ``walk`` reads page headers where a local file has no page index. ``orders`` are sort columns;
     they and ``limit``, the most rows of the result, may end the read early. ``new_reader``: another
-    one reads by the same plan, which has not looked at offset indexes.
+    reader will read by the same plan, without the offset indexes that this one has read.
     """
     from skipstone.planning.explain import Forecast
 
@@ -80,7 +80,8 @@ def io_forecast(
 
 
 def _most_apart(ranges: Iterable[ByteRange], near: int) -> int:
-    """The most requests that some of ``ranges`` take; those at most ``near`` apart are one."""
+    """The most requests that any subset of ``ranges`` takes, if ranges at most ``near`` apart
+    join."""
     count, path, end = 0, "", 0
     for each in sorted(ranges, key=lambda each: (each.path, each.offset + each.length)):
         if not count or each.path != path or each.offset > end + near:
@@ -93,8 +94,8 @@ def _ranges_of(spans: Iterable[Span]) -> list[ByteRange]:
 
 
 def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list[ByteRange]:
-    """``spans`` in order, each without what those before have and what ``but`` has, which is in
-    order and without overlaps."""
+    """``spans`` in order, without overlaps and without the ranges ``but``, which are in order and
+    do not overlap."""
     found: list[ByteRange] = []
     path, end = "", 0
     starts = [(each.path, each.offset) for each in but]
@@ -120,11 +121,11 @@ def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Wave:
-    """Leaves that are read together. ``sure``: the pages of all rows that are left are read, else
-    those of some of them. ``whole`` are the row groups of which every row is read.
+    """Leaves that are read together. ``sure``: the read takes the pages of all remaining rows, else
+    only those of some. ``whole`` are the row groups of which every row is read.
 
-    ``paged``: an order reads the pages of its first column, whose leaves are ``by``, or the row
-    groups, one after another. ``chosen``: the rows are those that an order has found.
+    ``paged``: an order reads unit by unit: the pages of its first column, whose leaves are ``by``,
+    or row groups. ``chosen``: the rows are those that an order has found.
     """
 
     leaves: list[int]
@@ -136,7 +137,7 @@ class _Wave:
 
 
 class _Ranges:
-    """What a wave reads at most: pages, and offset indexes, which are read before."""
+    """What a wave reads at most: pages, and before them offset indexes."""
 
     def __init__(self) -> None:
         self.pages: list[ByteRange] = []
@@ -167,7 +168,8 @@ class _Sum:
         self.new_reader = new_reader
         self.walk, self.orders, self.limit = walk and not self.storage.remote, orders, limit
         self.certain, self.possible = Amount(), Amount()
-        #: requests for the rows that an order finds, and for so many rows that it may find
+        #: the most requests for the rows that an order finds: from all files, and for ``limit``
+        #: rows
         self.chosen = self.most_chosen = 0
         self.unopened = self.files = 0
         self.row_groups = self.pages = (0, 0)
@@ -191,7 +193,7 @@ class _Sum:
         self.certain += Amount(bytes=int(plan.listing.sizes[at]))
 
     def all_possible(self) -> Amount:
-        """What may be read behind ``certain``."""
+        """What may be read in addition to ``certain``."""
         from skipstone.planning.explain import Amount
 
         chosen = self.chosen if self.limit is None else min(self.chosen, self.most_chosen)
@@ -259,14 +261,14 @@ class _Sum:
         if exact:  # batches of local files join only ranges that follow one another
             return max(len(coalesce(found.pages, 0, _ANY)), len(joined))
         near = self.storage.near if self.storage.remote else 0
-        # Where a run of pages is cut for its length, two neighbours together are too long.
+        # A run of pages is cut where two neighbours together exceed the limit of a request.
         runs = coalesce(found.pages, self.storage.gap, _ANY)
         cuts = sum(2 * (each.length // self.storage.limit) for each in runs)
         return max(_most_apart(found.pages, near) + cuts, len(joined))
 
     def _once(self, spans: list[tuple[ByteRange, bool]]) -> list[ByteRange]:
-        """The ranges without what those before have, counted: a byte counts once, however often it
-        is read."""
+        """Counts the bytes of the ranges, each byte once however often it is read, and returns the
+        ranges without overlaps."""
         from skipstone.planning.explain import Amount
 
         certain = _disjoint(span for span, sure in spans if sure)
@@ -276,7 +278,7 @@ class _Sum:
         return sorted([*certain, *possible])
 
     def _waves(self, piece: Piece, wanted: Sequence[GroupRows]) -> list[_Wave]:
-        """What is read of a piece, one after another."""
+        """The waves in which a piece is read."""
         reader, file = self.reader, piece.file
         every = reader.leaves_of(file, reader.columns)
         rows = file.opened.chunk_pages.footer.group("num_rows")
@@ -298,7 +300,7 @@ class _Sum:
             return [first, *second, chosen]
         if not asked:
             return [_Wave(every, True, full)]
-        # Nested columns are read again: of the rows that match, and whole.
+        # Nested columns of the result are read again, whole, for the rows that match.
         paths = [path for each in reader.columns if (path := file.read_path(each)) is not None]
         nested = [each for each in file.opened.selection.of_paths(paths) if each.leaf is None]
         again = {leaf for field in nested for leaf in field.shape.leaves}
@@ -308,8 +310,8 @@ class _Sum:
     def _prepare(
         self, file: ParquetFile, wanted: Sequence[GroupRows], waves: Sequence[_Wave]
     ) -> frozenset[ChunkKey]:
-        """Reads the existing offset indexes in one wave. The small chunks among them, which a query
-        may read whole (``ParquetFile.page_entries``)."""
+        """Reads the existing offset indexes in one wave. Returns the small chunks among theirs,
+        which a query may read whole (``ParquetFile.page_entries``)."""
         chunks = file.chunk_pages
         missing = [
             key
@@ -364,8 +366,8 @@ class _Sum:
 
     @staticmethod
     def _units(chunks: ChunkPages, group: GroupRows, leaves: Sequence[int]) -> int:
-        """In how many parts an order reads a row group, at most: a page of its first column each,
-        where these have bounds."""
+        """The most units in which an order reads a row group: the pages of its first column where
+        these have bounds, else 1."""
         most = 1
         for leaf in leaves:
             key = group.row_group, leaf
@@ -380,7 +382,7 @@ class _Sum:
     def _known(
         self, found: _Ranges, file: ParquetFile, group: GroupRows, key: ChunkKey, *, counted: bool
     ) -> bool:
-        """Adds the pages of a chunk; whether it has a dictionary."""
+        """Adds the pages of a chunk; returns whether it has a dictionary."""
         chunks = file.chunk_pages
         place = chunks.place(key)
         (table,) = chunks.tables([key])
@@ -404,8 +406,8 @@ class _Sum:
     def _unknown(
         self, found: _Ranges, file: ParquetFile, group: GroupRows, key: ChunkKey, wave: _Wave
     ) -> bool:
-        """Adds a chunk as a whole, and the requests for its pages at most; whether it may have a
-        dictionary that is read by itself."""
+        """Adds a chunk as a whole, and the most requests for its pages; returns whether it may have
+        a dictionary that is read by itself."""
         chunks = file.chunk_pages
         place = chunks.place(key)
         length = place.stop - place.start

@@ -49,14 +49,14 @@ R = TypeVar("R")
 KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
-#: a longer page index is read for the columns of a query only
+#: a page index up to this size is read whole, a longer one only for the columns of a query
 WITH_INDEX = 512 << 10
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
 # This many footers are scanned together, and not one by one.
 _MANY = 24
-# Where there are many files, the first show how long footers are, and whether reading waits: where
-# each takes more seconds than this.
+# Of many files, the first so many show how long footers are, and whether reads wait for the disk:
+# each takes more than ``_WAITS`` seconds.
 _FIRST = 8
 _WAITS = 2e-4
 _LEAST_TAIL = 4096
@@ -161,7 +161,7 @@ class OpenFiles:
         found = [tail(path) for path in paths[:_FIRST]]
         waits = perf_counter() - started > _WAITS * len(found)
         guess = _guess(found)
-        # Where nothing waits for a disk, another thread takes more time than the reading.
+        # Where no read waits for the disk, starting another thread takes longer than reading.
         rest = self.map(tail, paths[_FIRST:]) if waits else map(tail, paths[_FIRST:])
         return [*found, *rest]
 
@@ -262,7 +262,7 @@ def _same_file(one: ObjectId, other: ObjectId) -> bool:
 
 
 def _with_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Each item, and whether it is the last; so the next one is taken before each is given."""
+    """Each item, and whether it is the last. So one item is taken ahead."""
     rest = iter(items)
     held = list(islice(rest, 1))
     for following in rest:
@@ -364,7 +364,7 @@ class SummaryFooters:
         return (Reason(cause=Cause.STALE, subject=SUMMARY, text=text),)
 
     def _looked_up(self, ids: Sequence[ObjectId]) -> tuple[Summary | None, list[int | None]]:
-        """The summary, read again where that pays, and the index of each file in it."""
+        """The summary, read again where that pays, and each file's position in it, or ``None``."""
         with self._lock:
             found = self._find(ids)
             missing = found.count(None)

@@ -296,8 +296,8 @@ class _Top:
     # -- bounds of units ---------------------------------------------------------------------------
 
     def _units(self, files: dict[int, FileColumns], alive: dict[int, RowSet]) -> _Units:
-        """The pages of the first sort column in the row groups that hold ``alive`` rows; the row
-        groups themselves where there is no page index."""
+        """The pages of the first sort column in the row groups that hold ``alive`` rows; where
+        there is no page index, the row groups."""
         column = column_name((self.orders[0].column,))
         indexed = self.keys.footers.index(list(files), frozenset([column]))
         parts: list[_Units] = []

@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# All columns are read at once from a piece of an object up to these sizes, stored and decoded: a
-# piece that indexes have cut, and a whole file.
+# In an object store, all columns of a piece up to these sizes, stored and decoded, are read at
+# once: a piece that indexes have cut, and a whole file.
 _TOGETHER, _WHOLE = 512 << 10, 128 << 10
-# And of a disk, of the only file that is left.
+# On a disk, all columns of a whole file up to this size, if it is the only one that is left.
 _ALONE = 512 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
-# Rows of one value in one array.
+# The most rows of an array that repeats one value.
 _REPEATED = 1 << 20
 
 
 def plan_of(plan: Plan, files: NDArray[np.int64] | Sequence[int]) -> Plan:
-    """``plan`` with those of its files alone."""
+    """``plan`` with only those of its files that ``files`` names."""
     keep = np.zeros_like(plan.keep)
     keep[files] = True
     return replace(plan, keep=keep & plan.keep)
@@ -81,7 +81,8 @@ class TableReader:
         self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         #: the leaves to read in files of one schema, and whether all rows match
         self._touched: dict[tuple[object, ...], tuple[int, ...]] = {}
-        # Arrow takes longer to start, and less time of the interpreter.
+        # Whether there are many files: then Arrow reads whole columns, since it starts more slowly
+        # but holds the interpreter's lock for less time. And whether one file is left.
         self._scans = self._alone = False
 
     # -- pieces ------------------------------------------------------------------------------------
@@ -201,7 +202,8 @@ class TableReader:
         return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
 
     def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
-        """``pieces`` of this many files in batches, so that all threads have work."""
+        """``pieces``, in batches where files are local; ``files``, their number, decides the sizes
+        of the batches, so that all threads have work."""
         self._scans, self._alone = files > _FEW, files == 1
         if self.files.storage.remote:
             return iter(pieces)
@@ -326,9 +328,9 @@ class TableReader:
         return self._matches(piece)
 
     def with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
-        """The columns of the result to read with those of the predicate: all flat ones, where an
-        index has left few pages of an object, or one small file of a disk. Another read takes
-        longer than their bytes."""
+        """The columns of the result to read together with those of the predicate: all flat ones,
+        where an index has left few pages of an object, or where one small local file is left. A
+        second read would take longer than their bytes."""
         whole = piece.rows is None
         if self.files.storage.remote:
             most = _WHOLE if whole else _TOGETHER
@@ -423,8 +425,8 @@ class TableReader:
         names: Sequence[str] | None = None,
         whole: Mapping[str, pa.ChunkedArray] | None = None,
     ) -> pa.Table:
-        """Columns of the file with the table's names and types, and those of ``whole``, which have
-        them; columns that the file lacks are null."""
+        """Columns of the file in the table's names and types. Those in ``whole`` have these
+        already; columns that the file lacks are null."""
         wanted = self.schema.names if names is None else names
         if not wanted:
             return rows_alone(rows)
@@ -444,13 +446,14 @@ class TableReader:
 
 
 def _shares(files: int, most: int) -> list[int]:
-    """How many files each of at most so many batches has, the larger ones first."""
+    """``files`` divided over at most ``most`` batches, the larger ones first."""
     count = min(files, most)
     return [(files + count - 1 - at) // count for at in range(count)]
 
 
 def _repeated(value: pa.Scalar, rows: int) -> pa.ChunkedArray:
-    """``value`` for each of some rows: a file may claim any number, so the chunks share memory."""
+    """``value`` in each of ``rows`` rows. A file may claim any number of them, so the chunks share
+    memory."""
     if rows <= _REPEATED:
         return pa.chunked_array([pa.repeat(value, rows)])
     whole, rest = divmod(rows, _REPEATED)

@@ -116,8 +116,8 @@ class Footers:
 
     @contextmanager
     def _chunks_ahead(self, wanted: Sequence[int], ids: Sequence[ObjectId]) -> Iterator[None]:
-        """Reads the chunks of files while these are opened, unless there are many, which statistics
-        may yet leave out. Small files are read whole."""
+        """Reads chunks of files while the files are opened, unless there are many files: statistics
+        may still exclude those. Small files are read whole anyway."""
         few = self._chunks is not None and len(wanted) <= _FEW
         versions = {id.path: id for id in ids if (id.size or 0) > TAIL_GUESS}
         chunks = self._chunks(wanted) if self._chunks is not None and few and versions else ()
@@ -129,7 +129,7 @@ class Footers:
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(carried(keep), chunks)
             yield
-            # What cannot be read now is read again, and that read has the error.
+            # What cannot be read now is read again, and that read raises the error.
             with suppress(SkipstoneError, OSError):
                 reading.result()
 
@@ -266,8 +266,8 @@ class PageIndexes(_FooterSource):
 
 
 class _Groups:
-    """The row groups of some of ``total`` files, one after another: those of file ``f`` begin at
-    ``base[f]``, -1 for all other files, and are ``count[f]``."""
+    """The row groups of some of ``total`` files, one after another: file ``f`` has ``count[f]`` of
+    them, from position ``base[f]`` on, which is -1 for all other files."""
 
     def __init__(self, files: Mapping[int, IndexedFile], total: int) -> None:
         self.base = np.full(total, -1, np.int64)
@@ -281,7 +281,7 @@ class _Groups:
         self.rows = np.concatenate([none, *(each[1:] - each[:-1] for each in starts)])
 
     def holds(self, units: Units) -> NDArray[np.bool_]:
-        """Flags of the units that the footer, too, has as the row group of their ordinal."""
+        """Flags of the units that are exactly the footer's row group of the same ordinal."""
         base, ordinal = self.base[units.file], units.ordinal
         found = (base >= 0) & (ordinal >= 0) & (ordinal < self.count[units.file])
         at = base[found] + ordinal[found]

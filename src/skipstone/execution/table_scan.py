@@ -99,9 +99,9 @@ class TableScan:
         """The plan in words, with a forecast of the bytes and requests of reading it.
 
         With ``look`` the forecast reads the page indexes, and the page headers of local files that
-        have none. A chunk with unknown pages counts completely. ``new_reader``: a
-        scan reads the rows that does not know what this one has looked at, and may read small
-        chunks whole. The reasons name columns and files whose keys are not available.
+        have none. A chunk with unknown pages counts completely. With ``new_reader`` it is that of
+        another scan, which has read no page index yet and may read small chunks whole. The reasons
+        name columns and files whose keys are not available.
         """
         import pyarrow as pa
 

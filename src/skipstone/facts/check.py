@@ -105,7 +105,7 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
 
 def remove_damaged(store: Store, found: Check) -> list[str]:
     """Remove the parts, packs and bit slices that ``found`` names as corrupt, and the parts that
-    name a pack which is gone; their names. Then a build makes them again."""
+    name a lost pack; returns their names. The next build makes their facts again."""
     gone, removed, packs = [], [], set(found.lost_packs)
     for reason in found.damaged:
         if reason.cause is not Cause.CORRUPT:
@@ -165,8 +165,8 @@ def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:
 def _packs(
     store: Store, snapshot: Snapshot, rows: NDArray[np.bool_]
 ) -> tuple[tuple[str, ...], list[Reason]]:
-    """The packs that fact rows of the mask name and that are gone; and those that end before what
-    is named in them."""
+    """The packs that the masked fact rows name and that are gone; and those that are shorter than
+    the rows say."""
     found = []
     for sidecar in SIDECARS:
         pack, offset, length, _ = (snapshot.own(name) for name in place_columns(sidecar))

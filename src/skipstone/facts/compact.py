@@ -116,8 +116,9 @@ def _left(
     dropped: Collection[tuple[str, str, str]],
     much_larger: float,
 ) -> list[Part]:
-    """The oldest parts that are each much larger than all newer ones, while most of their facts are
-    in use. A part between others is not left: the merged part would be newer than it."""
+    """The oldest parts that need no merge: each is much larger than all newer ones together, and
+    most of its facts are in use. A part between merged ones is merged, too: their merge holds older
+    facts, and would be newer than the part."""
     left: list[Part] = []
     newer = sum(part.uncompressed for part in parts)
     for part in parts:
@@ -163,7 +164,7 @@ def _rewrite(
     try:
         merged = merge(parts, snapshot.fields, keep, dropped, store.storage, encryption)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
-        # Repeated values may grow beyond 2 GiB when they are decoded: fewer parts at a time.
+        # Repeated values may exceed 2 GiB when they are decoded: merge fewer parts at a time.
         if len(parts) == 1:
             raise
         middle = len(parts) // 2

@@ -72,7 +72,7 @@ def named_indexes(found: Description, text: str) -> tuple[IndexInfo, ...]:
 def covered(matched: MatchedFacts, index: Index, memory: int = 0) -> NDArray[np.bool_]:
     """Files that have ``index``: a value, or a reason why it was left out, in a current fact.
 
-    What took more memory than it had then, and less than ``memory``, is lacking.
+    A file counts as lacking if the index was left out for want of memory, and ``memory`` is more.
     """
     return valued(matched, index) | left_out(matched, repr(index), memory)
 
@@ -121,10 +121,10 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
 
 
 def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
-    """Keys of the fact columns of indexes that were built again with other parameters, for every
-    file that has a value of the old ones.
+    """Keys of the fact columns of indexes that were built again with other parameters, if every
+    file with a value of the old index has one of the new index.
 
-    None where there are facts that this listing says nothing about.
+    Empty where there are facts about files that this listing does not show.
     """
     snapshot = matched.snapshot
     if np.any((matched.file_of_row < 0) & ~matched.dead_rows):
@@ -293,7 +293,7 @@ def describe(table: str, matched: MatchedFacts, names: Namings | None = None) ->
 
 
 def unrelated(matched: MatchedFacts) -> Iterator[str]:
-    """Which files look like those of another table."""
+    """A note, if some files look like those of another table."""
     schemas = matched.schemas
     apart = np.flatnonzero([] if schemas is None else schemas.unrelated())
     if len(apart):
@@ -306,7 +306,7 @@ def unrelated(matched: MatchedFacts) -> Iterator[str]:
 
 
 def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
-    """Which indexes have parameters that a build chose for a table of fewer files, and the command
+    """Notes on indexes whose parameters a build chose for a table of fewer files, with the command
     that chooses again."""
     for definition in snapshot.definitions:
         index = definition.index
@@ -318,7 +318,7 @@ def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
 
 
 def _former(table: str, snapshot: Snapshot) -> Iterator[str]:
-    """Which indexes that were built again with other parameters are still stored."""
+    """Notes on indexes that were built again with other parameters and are still stored."""
     sizes = _bytes_by_field(snapshot)
     for field in snapshot.fields:
         old = field.definition
@@ -334,8 +334,8 @@ _MUCH = 0.1  # of the index
 
 
 def _unused(table: str, matched: MatchedFacts, packs: Listing, stored: int) -> Iterator[str]:
-    """How many bytes of ``packs`` no query reads: all their sidecars are replaced by newer ones, or
-    of files that are gone, or a merge has left them."""
+    """A note on the bytes of ``packs`` that no query reads: their sidecars were replaced, their
+    files are gone, or a merge has dropped their rows."""
     used: set[str] = set()
     for sidecar in SIDECARS:
         rows, places = ~_replaced_rows(matched, sidecar), matched.places(sidecar)
@@ -401,14 +401,15 @@ def _indexes(views: Sequence[MatchedFacts]) -> list[IndexInfo]:
             key_metadata=definition.key_metadata,
         )
         infos.append((info, set(fields)))
-    # Facts of a name that columns had one after another are those of the columns that have them.
+    # Several columns may have had one name in turn: their facts count for the columns that use
+    # them.
     held = [keys for each, keys in infos if each.files and len(views) > 1]
     told: set[tuple[str, str, str]] = set().union(*held)
     return [each for each, keys in infos if each.files or not keys <= told]
 
 
 def _left_out_of(view: MatchedFacts, definition: Definition) -> NDArray[np.bool_]:
-    """Files for which the index was left out, by its name there."""
+    """Files for which the index was left out, found by the column names of the files."""
     stored = [view.snapshot.naming.to_file(each) for each in definition.columns]
     if None in stored:
         return np.zeros(len(view.listing), np.bool_)
@@ -430,7 +431,7 @@ def _in_sidecars(matched: MatchedFacts, field: FactField) -> int:
 
 
 def _replaced_rows(matched: MatchedFacts, sidecar: str) -> NDArray[np.bool_]:
-    """Fact rows of files that are gone, have changed, or have their sidecar by a newer row."""
+    """Fact rows of files that are gone, have changed, or have a newer row with their sidecar."""
     newest = matched.sidecar_rows(sidecar)
     replaced = matched.dead_rows | (matched.file_of_row >= 0)
     replaced[newest[newest >= 0]] = False
@@ -447,8 +448,8 @@ def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
 
 
 def indexed_names(definitions: Iterable[Definition]) -> tuple[str, ...]:
-    """The columns, without what lies below them, that have an index, as their facts spell them; a
-    column that facts spell in two ways is not among them."""
+    """The top-level columns that have an index, as the facts spell them; columns that facts spell
+    in two ways are left out."""
     named = (name for each in definitions for name in each.columns if not is_expression(name))
     names = {str(column_path(name)[0]) for name in named}
     lower = Counter(name.lower() for name in names)

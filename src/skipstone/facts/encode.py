@@ -79,8 +79,8 @@ class FileFacts:
     - ``null_counts``: nulls of each indexed column (a column that the file lacks is all null);
     - ``values``: definition -> Arrow array of length 1 of the kind's ``stored_type``, ``None``
       where it was left out;
-    - ``reasons``: what was left out (``repr`` of the definition) -> why; those ``passing`` are
-      reported and not stored, since keys or other settings may remove them;
+    - ``reasons``: what was left out (``repr`` of the definition) -> why; those in ``passing`` are
+      reported and not stored, because with keys or other settings they may not arise;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``row_groups``: number of row groups of a Parquet file;
     - ``chunks``: offset and length of the chunks that a query reads with the end of the file;
@@ -120,7 +120,7 @@ class FileFacts:
         return sum(len(each) for each in (self.container, self.pm, self.filters) if each)
 
     def place(self, index: Index, sidecar: str) -> pa.Array | None:
-        """The stored value of ``index`` that is a place in ``sidecar``."""
+        """The stored value of ``index``, if it is a place in ``sidecar``."""
         if sidecar == "filters":
             return self.filter_places.get(index)
         return self.values.get(index) if index.sidecar == sidecar else None

@@ -4,8 +4,8 @@
 ``valuelist`` is null, and reads a file that has no row. So
 
 - only files with current facts have a row;
-- an index that more than one file in ten lacks (over a limit, no bound, another type then) is left
-  out completely; files that lack one of the other indexes have no row;
+- an index that more than one file in ten lacks (it was over a limit, has no bound, or the column
+  had another type) is left out completely; files that lack one of the other indexes have no row;
 - a Bloom filter that was not built is one that may contain everything.
 
 Kinds, types and names that Xskipper does not support are left out, each with its reason. An
@@ -329,7 +329,7 @@ def _column(matched: MatchedFacts, definition: Definition) -> _Column:
 
 
 def _fits(then: pa.DataType, now: pa.DataType) -> bool:
-    """True where values of type ``then`` are the same values in type ``now``."""
+    """True where every value of type ``then`` is the same value in type ``now``."""
     integers = pa.types.is_signed_integer(then) and pa.types.is_signed_integer(now)
     return bool(then == now or (integers and then.bit_width <= now.bit_width))
 

@@ -102,11 +102,11 @@ def pieces_of(filters: pa.ChunkedArray) -> pa.Array | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PieceChunk(BlobChunk):
-    """The filters of one part, read piece by piece. ``base`` is from the first byte of the filter,
-    ``at`` the place of that in the file, ``length`` the bytes of the filter.
+    """The filters of one part, read piece by piece. A filter has ``length`` bytes at ``at`` of the
+    file; ``base`` counts from its first byte.
 
     ``sums`` are the checksums of all filters; ``first`` is where those of each filter begin.
-    ``FormatError`` and ``OSError`` come from the probes.
+    Probes raise ``FormatError`` and ``OSError``.
     """
 
     path: str
@@ -310,8 +310,8 @@ def read_back_pieces(
     nulls: Callable[[], NDArray[np.int64]],
     storage: Storage,
 ) -> tuple[list[PiecedBloom], frozenset[str]]:
-    """The evidence, if any, of the filters that can be read in pieces, of parts that are not
-    ``sliced``; and the names of those parts. ``nulls`` are counts over all fact rows."""
+    """The evidence, if any, of the filters that can be read in pieces, and the names of their
+    parts. Parts in ``sliced`` are left out. ``nulls`` gives counts over all fact rows."""
     parts: list[PiecedPart] = []
     held: list[NDArray[np.int64]] = []
     first = 0

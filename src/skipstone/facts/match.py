@@ -137,8 +137,8 @@ class FileMatch:
         return len(self.has_fact)
 
     def row_of_file(self, at: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each file the newest of the fact rows ``at`` that is about it and has a value, which
-        ``known`` says of each; counted over ``at``, -1 for none."""
+        """For each file the position in ``at`` of the newest of these fact rows that is about it
+        and is ``known`` to have a value; -1 for none."""
         file = self.file_of_row[at]
         usable = np.flatnonzero((file >= 0) & known)
         found = np.full(len(self), -1, np.int64)
@@ -223,7 +223,7 @@ def _same_version(
     sizes = facts.sizes[at]
     fits: NDArray[np.bool_] = (sizes < 0) | (sizes == listing.sizes[file])
     ours, theirs = facts.units[at], UNITS_PER_SECOND[listing.unit]
-    # Floor division by how much finer each side is; by 1 on the coarser side.
+    # Each side is divided by the ratio of its unit to the other's, at least 1, and rounded down.
     fact_scale = np.maximum(ours // theirs, 1)
     file_scale = np.maximum(theirs // ours, 1)
     mtimes = listing.mtimes[file]
@@ -263,8 +263,8 @@ def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.
 def _contradicted(
     facts: Identities, file_of_row: NDArray[np.int64], files: int
 ) -> NDArray[np.int64]:
-    """Files with two rows that cannot be about one version: etags or mtimes differ. Known sizes are
-    all that of the listing."""
+    """Files with two rows that cannot be about one version: their etags or mtimes differ. Sizes
+    need no check: all known ones equal the listing's."""
     rows = np.flatnonzero(file_of_row >= 0)
     if len(rows) == files:
         return np.empty(0, np.int64)  # one row per file: no contradiction

@@ -207,10 +207,12 @@ def _groups(inputs: Sequence[_Input]) -> tuple[NDArray[np.int64], int]:
 def _apart(
     inputs: Sequence[_Input], fields: Sequence[FactField], group: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], int, dict[str, NDArray[np.bool_]]]:
-    """The groups, where each row whose sidecar has the newest value of an index, except the newest
-    row, gets its own group; and, by the first column of a place, the rows whose sidecar is useless.
+    """Splits groups where several sidecars are needed. A row whose sidecar has the newest value of
+    an index gets a group of its own, unless it is the newest such row of its identity.
 
-    The new groups come before all others, so that rows of a path stay in the order of their age.
+    Returns the group of each row, the number of groups, and, by the first column of a place, the
+    rows whose sidecar has no newest value. The new groups come first, so that rows of a path stay
+    in the order of their age.
     """
     extra = np.zeros(len(group), np.bool_)
     spent = {}
@@ -224,7 +226,7 @@ def _apart(
         for field in fields:
             if field.sidecar == sidecar:
                 of = field.definition
-                # Only the newest counts of an index that was rebuilt with other parameters.
+                # If an index was rebuilt with other parameters, only its newest value counts.
                 name = field.key if of is None else (of.kind, of.columns)
                 have = np.concatenate([_filled(each, field) for each in inputs]) & placed
                 having[name] = having[name] | have if name in having else have
@@ -267,7 +269,7 @@ def _pick(values: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _united(chosen: pa.Array, reasons: pa.Array, group: NDArray[np.int64]) -> pa.Array:
-    """Reasons of several rows of one identity together; the newer of two for one index."""
+    """The reasons of several rows of one identity together; for one index the newest."""
     at = np.flatnonzero(nonnull(reasons))
     several = at[np.bincount(group[at], minlength=1)[group[at]] > 1]
     if not len(several):

@@ -73,7 +73,7 @@ UNREADABLE, PM = "file", "_pm"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
 CHUNKS = "skipstone_chunks"
-#: a longer chunk is read when its pages are known: it takes longer than a round trip
+#: longer chunks are not read ahead: reading them takes longer than a round trip
 LONGEST_CHUNK: Final = 256 << 10
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
@@ -83,7 +83,7 @@ INLINE_LIMIT = 500
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
-# Bytes of a chunk that takes longer to copy than to ask, and how many are asked one by one.
+# Copying a chunk of so many bytes takes longer than asking it alone; and how many stay alone.
 _LARGE, _MOST_ALONE = 8 << 20, 8
 
 #: Identifies one version of one file under one set of reader options.
@@ -455,8 +455,9 @@ class FactColumn:
 def in_pieces(
     chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
 ) -> Iterator[FactColumn]:
-    """Join chunks to columns of at most about 1 GiB; the first large ones stay alone, as joining
-    copies them. A chunk has its first row, its values, and arrays over these for the ``cache``."""
+    """Join chunks to columns of at most about 1 GiB. The first few large chunks stay alone, because
+    joining copies them. A chunk is its first row, its values, and arrays over them for
+    ``cache``."""
     rows: list[NDArray[np.int64]] = []
     held: list[pa.Array] = []
     derived: list[Mapping[str, NDArray[Any]]] = []
@@ -478,7 +479,7 @@ def in_pieces(
 
 
 def joined(pieces: Sequence[FactColumn]) -> Sequence[FactColumn]:
-    """The pieces as one, whose values are a chunked array; it lives as long as they do."""
+    """The pieces as one column with a chunked array of values, cached with the first piece."""
     if len(pieces) < 2:
         return pieces
     cache = pieces[0].cache

@@ -69,7 +69,7 @@ PIECES: Final = "~pieces"
 MERGED: Final = "another writer has merged it since it was listed"
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
-# Rows of parts that one thread reads fastest.
+# Up to so many rows, one thread reads a part fastest.
 _FEW = 5_000
 
 
@@ -78,8 +78,9 @@ class Part:
     """A part whose footer was read. ``size`` in bytes; ``mtime`` in ns by the store's clock.
 
     The footer of an encrypted part is in ``opened``, decrypted as far as there are keys. With
-    ``group`` it is only this row group. ``held`` has the bytes that were read ahead, for a part in
-    an object store. ``job`` names the build whose task wrote the part; a merge has none.
+    ``group`` the part stands for only this row group. ``held`` has the bytes that were read ahead,
+    for a part in an object store. ``job`` names the build whose task wrote the part; a merge has
+    none.
     """
 
     name: str
@@ -229,7 +230,7 @@ class Part:
                     file,
                     metadata=self.metadata,
                     page_checksum_verification=True,
-                    # It joins ranges, those that are held with others.
+                    # Pre-buffering joins ranges, so it would read again what is held.
                     pre_buffer=storage.remote and self.held is None,
                 )
                 # If a thread of Arrow frees bytes of Python after Python ended, the process aborts.

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 END = 64 * 1024
 # Reading this many bytes takes no longer than another round trip.
 _WHOLE = 1 << 20
-# Bytes that are held.
+# The most bytes that are held.
 _MOST = 128 << 20
 
 
 class Background:
-    """Reads that another thread makes, each once."""
+    """Reads in background threads; each key is read once."""
 
     def __init__(self) -> None:
         self.threads: dict[object, Thread] = {}
 
     def is_running(self, key: object, read: Callable[[], object]) -> bool:
-        """Whether the thread of ``key`` runs, which calls ``read``."""
+        """Starts the thread that calls ``read``, once for each ``key``; whether it still runs."""
 
         def run() -> None:
-            with suppress(Exception):  # whoever needs the values reads them, and has the error
+            with suppress(Exception):  # whoever needs the values reads them, and gets the error
                 read()
 
         if key not in self.threads:
@@ -104,7 +104,8 @@ class ReadAhead:
 
 
 def ends_of(ids: Sequence[ObjectId]) -> list[ByteRange]:
-    """The beginning and the end of each object; all of small ones, and of few bytes in all."""
+    """The beginning and the end of each object; small objects whole, and all objects whole where
+    they are small together."""
     small = 2 * END if sum(id.size or 0 for id in ids) > _WHOLE else _WHOLE
     found = []
     for id in ids:

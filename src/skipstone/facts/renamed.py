@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def under(matched: MatchedFacts, names: Namings | None) -> list[MatchedFacts]:
-    """``matched`` by the names of the table; ``names`` are those of its files."""
+    """``matched`` by the table's names of columns, once per naming; ``names`` are those of the
+    files."""
     if names is None:
         return [matched]
     found: list[MatchedFacts] | None = matched.renamed.get(names)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slicing:
-    """Which filters get slices: those of a column with at least ``files`` filters in all parts,
-    because reading fewer costs little; and in a part those of a size that at least ``group`` files
-    have. Filters of texts are larger, so fewer suffice."""
+    """Which filters get slices. Their column must have at least ``files`` filters in all parts,
+    since reading fewer costs little. In a part, at least ``group`` of them must have the same size.
+    Filters of texts are larger, so fewer suffice."""
 
     files: int = 1_024
     group: int = LEAST_GROUP

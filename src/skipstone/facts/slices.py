@@ -201,7 +201,7 @@ def read_back_sliced(
 def _without_values(
     type: pa.DataType, rows: NDArray[np.int64], nulls: NDArray[np.int64], files: int
 ) -> Stored:
-    """Rows whose values are only in slices, of files that are not matched with them yet."""
+    """``Stored`` for rows whose values are only in slices; no file is matched with them yet."""
     return Stored(
         type=type,
         values=pa.nulls(0, pa.binary()),
@@ -214,7 +214,7 @@ def _without_values(
 def load_members(
     opened: OpenSlices, column: SliceColumn, storage: Storage
 ) -> tuple[list[NDArray[np.int64] | None], tuple[NDArray[np.int64], pa.Array] | None]:
-    """The rows of each group (``None``: all), and the rest."""
+    """The member rows of each group (``None``: all), and the rest, which is in no group."""
     from skipstone.indexes.bloom_slices import members_of, rest_of
 
     rows, path = opened.directory.rows, opened.path

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 _SERIAL = 4 << 20
-# After this many keys a process asks often enough to hold the filters in memory.
+# A process that has looked up so many keys asks often enough to hold the filters in memory.
 _FEW_KEYS = 8
 
 
@@ -252,8 +252,9 @@ class Snapshot:
         return self._columns[key]
 
     def is_being_read(self, field_: FactField, without: frozenset[str]) -> bool:
-        """Whether another thread reads these ``values``; it begins unless they are read already.
-        That takes as long as some 50 lookups in pieces, so a lookup does not wait for it."""
+        """Whether a background thread is reading these ``values``; starts it unless they are read
+        already. Reading them takes as long as some 50 lookups in pieces, so a lookup does not
+        wait."""
         key = (field_.key, without)
         if key in self._columns or self.storage.remote:
             return False

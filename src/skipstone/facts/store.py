@@ -52,8 +52,7 @@ _KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
 
 @lru_cache(maxsize=64)
 def _warn_of_merges(root: str) -> None:
-    """Once per index in this process: tables that are built side by side have stores of their
-    own."""
+    """Warns once per index and process: tables that are built side by side have several stores."""
     text = "some parts were merged by another writer after they were listed"
     log.warning("facts at %s: %s (they say nothing; data is read in full)", root, text)
 
@@ -272,8 +271,8 @@ class Store:
         return tuple(names)
 
     def withdraw(self, job: str, before: Collection[str], kept: Collection[str]) -> bool:
-        """Delete the parts that ``job`` wrote, except ``kept``, among those that are not in
-        ``before``; whether there are such parts at all. Their packs go with the next ``vacuum``."""
+        """Delete the parts that ``job`` wrote, except those in ``before`` and ``kept``. Returns
+        whether any part is not in ``before``. The next ``vacuum`` removes their packs."""
         new = {name: id for name, id in self._objects()[0].items() if name not in before}
         lost = self._open({name: id for name, id in new.items() if name not in kept})
         for part in lost.values():

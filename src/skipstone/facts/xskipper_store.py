@@ -287,7 +287,7 @@ class XskipperMatched(MatchedFacts):
             return []
         pieces = self.snapshot.values(field)
         rows = [self._agreeing(piece) for piece in pieces]
-        # A file with rows in two pieces: they cannot be compared, so neither counts.
+        # Rows of one file in two pieces cannot be compared, so neither counts.
         twice = np.sum([each >= 0 for each in rows], axis=0) > 1 if len(rows) > 1 else None
         found: list[Index] = []
         for piece, row_of_file in zip(pieces, rows, strict=True):

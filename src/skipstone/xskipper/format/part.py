@@ -119,8 +119,7 @@ class PartContents:
 
 
 def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
-    """Turns what a read raises into our errors: a key service is the caller's code, and may raise
-    anything."""
+    """The exceptions that a read may raise. A key service is the caller's code: any exception."""
     plain = (SkipstoneError, pa.ArrowException, OSError, ValueError, MemoryError)
     return plain if decryption is None else (Exception,)
 
