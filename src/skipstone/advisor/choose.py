@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 
-#: Stored bytes of a sample, and those that the first ``_FEWEST`` files may take: the columns of the
-#: queries are decoded, and every query is planned with each kind.
+#: The most stored bytes of a sample, and of its first ``_FEWEST`` files. They are few, because the
+#: columns of the queries are decoded, and every query is planned with each kind.
 _BYTES, BYTES = 32 << 20, 256 << 20
 _FEWEST = 5
 # An index that saves a smaller share of the bytes read is not proposed.
@@ -46,9 +46,9 @@ _PAIRS = 60
 def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     """What indexes would save ``queries`` over a table, by trying them on a sample of its files.
 
-    The sample has at most ``BYTES``, and five files or ``_BYTES``. ``PredicateError`` names the
-    place of a query that is not a predicate; ``FormatError`` where no file can be read.
-    Timestamps without a zone are in UTC.
+    The sample has at most ``_BYTES`` bytes, but its first five files may have up to ``BYTES``.
+    ``PredicateError`` names the place of a query that is not a predicate; ``FormatError`` where no
+    file can be read. Timestamps without a zone are in UTC.
     """
     listing, name = request.listing, request.shown
     if not len(listing):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _DRAWN = 64
 # Rounds of the estimate of how many files hold a value.
 _ROUNDS = 100
-# Shares that change by less than this in a round are found.
+# The rounds end when no share changes by more than this.
 _SETTLED = 1e-9
 # By chance, growth may exceed what equally frequent values would show by this factor.
 _CHANCE = 1.03
@@ -141,8 +141,8 @@ def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: i
 
 
 def _overall(values: Sequence[pa.Array]) -> int:
-    """How many distinct values there are, of the distinct ones of each file; at least that many
-    where a file has several. All of them together would take more memory than the sample."""
+    """The number of distinct values in all files. It is exact where no file has more than one; else
+    it is the most in one file, because the union would take more memory than the sample."""
     most = max(map(len, values), default=0)
     return most if most > 1 or not most else len(pc.unique(pa.concat_arrays(values)))
 

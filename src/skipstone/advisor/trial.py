@@ -46,13 +46,14 @@ if TYPE_CHECKING:
 
 #: The rows of a container of a Roaring bitmap, and how many such windows of a file are measured.
 WINDOW, WINDOWS = 1 << 16, 2
-#: The share of a real build's memory that a build of a sample has.
+#: A build over a sample gets one of this many parts of a real build's memory.
 MEMORY_PARTS = 2
 # The memory that a real build needs for a row.
 _ROW = 36
-# From this share of runs of matching rows among all rows on, every page contains one.
+# With this many runs of matching rows per row, or more, every page contains one.
 _EVERYWHERE = 1 / 8
-# Of a bitmap index: offset and length of a key's bitmap, its head, and a container of one row.
+# Bytes in a bitmap index: offset and length of a key's bitmap, the bitmap's head, and a container
+# of one row.
 _ENTRY, _HEAD, _CONTAINER = 8, 8, 10
 # From this many rows per key on average, the keys of a file have several rows.
 _FEW = 1.5
@@ -73,7 +74,7 @@ class RowBlob:
         return round(self.entries + self.rows)
 
     def read(self, kind: str, leaf: Leaf, share: float) -> float:
-        """Bytes that an answer takes, which is ``share`` of the rows."""
+        """The bytes of an answer that has the share ``share`` of the rows."""
         if self.size <= SMALL:
             return self.size
         if kind == Bitmap.name:

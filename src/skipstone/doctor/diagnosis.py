@@ -58,7 +58,7 @@ class Diagnosis(Report):
 
 
 def guarded(area: str, probe: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """The findings of ``probe``; an exception is one more, after those before it."""
+    """The findings of ``probe``; if it raises, the exception is the last finding."""
     try:
         yield from probe()
     except (Exception, SystemExit) as error:
@@ -66,7 +66,7 @@ def guarded(area: str, probe: Callable[[], Iterable[Finding]]) -> Iterator[Findi
 
 
 def failed(area: str, what: str, error: BaseException) -> Finding:
-    """A problem that an exception shows."""
+    """The finding that ``error`` becomes."""
     known = isinstance(error, SkipstoneError)
     text = error.message if isinstance(error, SkipstoneError) else str(error)
     hint = error.hint if isinstance(error, SkipstoneError) else ""

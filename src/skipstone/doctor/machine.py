@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 OLDEST_PYTHON: Final = (3, 11)
-#: of a file system, below which a note is made
+#: fewer free bytes of a file system are noted
 FEW_BYTES: Final = 1 << 30
 _FEW_FILES: Final = 1024
 # Their values may be secrets, so only the names are shown.
@@ -163,8 +163,8 @@ def compile_kernels() -> None:
 
 
 def _numba_cache(home: Path, modules: set[str]) -> tuple[Path | None, list[Path]]:
-    """The directory where numba keeps code, by its own order, and our files in it; it chooses one
-    next to each module, so that of the modules is named by their package."""
+    """The directory where numba keeps machine code, and our files in it. The directories are tried
+    in numba's order. Where it keeps the code next to each module, ``home`` stands for them all."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         shared: Path | None = Path(given)

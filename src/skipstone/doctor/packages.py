@@ -47,7 +47,7 @@ ENDS: Final = "the process ends"
 _OPTIONAL: Final = ("numba",)
 _PATIENCE: Final = 120.0
 _SLOW: Final = 5_000.0
-# Java by the first number of the version of Spark. 3.5 runs on 8 and 11 too.
+# The oldest Java by the major version of Spark. Spark 3.5 runs on 8 and 11 too.
 _JAVA: Final = {3: 8, 4: 17}
 _IMPORTS: Final = """
 import importlib, json, sys, time

@@ -143,7 +143,7 @@ def more(count: int, most: int, unit: str) -> str:
 
 
 def indented(text: str, by: int = 2) -> str:
-    """Each line, ``by`` blanks to the right."""
+    """The lines, each indented by ``by`` blanks."""
     return "\n".join(f"{' ' * by}{line}" for line in text.splitlines())
 
 

@@ -1,4 +1,5 @@
-"""Rewrites single Parquet files: encryption, keys, indexes, columns in their own files.
+"""Rewrites Parquet files: encryption, keys, indexes, columns in their own files. Also the list of a
+table's encrypted files, its ``_metadata``, and the orders of rows for clustering.
 
 >>> from skipstone import Encryption
 >>> from skipstone.rewrite import encrypt

@@ -119,7 +119,7 @@ def check_encrypted_files(
 
 
 def _by_kind(seen: Mapping[str, _Seen], known: EncryptedFileList | None) -> dict[str, list[str]]:
-    """The files by what is to say about each."""
+    """The files by their state, each with its text."""
     found: dict[str, list[str]] = {}
     for name, each in seen.items():
         kind = each.kind

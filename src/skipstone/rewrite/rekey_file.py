@@ -64,7 +64,7 @@ class _Wrapper:
     new_kms: KmsClient
     master_keys: Mapping[str, str]
     keks: dict[tuple[str, str], Cipher]
-    #: many chunks may name one data key
+    #: the new key material by the old, since many chunks may name one data key
     made: dict[bytes, bytes]
     used: set[str]
     keys: int = 0

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _WORKERS: Final = 2
-# Batches that are read before the first of them is written, and their bytes where they are large.
+# The most batches that are read ahead of the writer, and the most bytes of them.
 _AHEAD: Final = 6
 _HELD: Final = 16 << 20
 
@@ -106,7 +106,7 @@ class RetrofitWriter:
         writer.write_footer(editor.with_column_orders(len(self.leaves)).to_bytes())
 
     def _hashed(self) -> int:
-        """The values to hash, but for those of dictionaries."""
+        """How many values are to be hashed, without those of chunks with a dictionary."""
         chunks = [key for key, needs in self.needs.items() if "bloom filter" in needs]
         coded = self.file.footer.chunk("encodings")
         return sum(

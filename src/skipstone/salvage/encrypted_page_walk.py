@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)
 _LEAST, _MOST = GCM_OVERHEAD - LENGTH_SIZE + 8, 1 << 14
-# The largest headers have statistics, or are those of indexes, after which no page is expected.
+# A longer module is no header. The search after lost bytes only takes those of up to ``_MOST``.
 _LARGEST_HEADER: Final = 1 << 20
 _SEARCH: Final = 16 << 20
 _MOST_PLACES: Final = 100_000
-# Places tried for one header, and in the whole file.
+# The most places tried for one header, and for the whole file.
 _GUESSES: Final = 20_000
 _ALL_GUESSES: Final = 500_000
 # A page and its header take at least this many bytes.

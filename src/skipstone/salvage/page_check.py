@@ -1,15 +1,17 @@
 """Pages found without a footer: their possible columns, their codec, and whether they are complete.
 
-A header tells the encoding, sizes and number of values, so which columns a page may belong to:
+A header states the encoding, the sizes and the number of values. They limit the columns that a page
+may belong to:
 
     encoding       RLE: booleans; DELTA_BINARY_PACKED: integers; DELTA_…BYTE_ARRAY: byte arrays; …
     required       no definition levels; PLAIN and of fixed width: exactly ``num_values`` × width
     v2             no nulls where the schema allows none; as many rows as values if flat
 
-No header tells the codec. A codec fits a page if it makes of its body as many bytes as the header
-declares; where two fit with different bytes, what decodes decides, and if both do, nothing does.
+No header states the codec. A codec fits a page if it decompresses the body to as many bytes as the
+header declares. If two codecs fit with different bytes, the one whose values decode is right. If
+both decode, the codec stays unknown.
 
-Values that decode may still be none of the column:
+Values that decode may still not belong to the column:
 
     STRING, ENUM, JSON     UTF-8, all of it
     INT(8), INT(16)        within their range, signed or not
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
 
 
 _TEXTS: Final = ("STRING", "ENUM", "JSON")
-# Brotli comes last and alone: it makes something of almost anything, slowly.
+# Brotli is not here. It is tried after these, since it decompresses almost anything, and slowly.
 _CODECS: Final = (
     CompressionCodec.UNCOMPRESSED,
     CompressionCodec.SNAPPY,
@@ -85,7 +87,7 @@ _CODECS: Final = (
 # Pages that are tried to find the codec of a chunk.
 _TRIES: Final = 4
 _PADDING: Final = 1 << 13
-# Brotli may decode so few bytes of another codec, and another codec those of Brotli.
+# Up to this many bytes of Brotli may also fit another codec, so Brotli is always tried for them.
 _TINY: Final = 64
 
 
@@ -300,7 +302,7 @@ class PageCheck:
                     return made
             if why:
                 made.bad.append(BadPage(offset=page.offset, page=number, column=leaf.name, why=why))
-        # No writer falls back twice, so one of the headers has an overwritten encoding.
+        # No writer changes the encoding of a chunk twice, so one of the headers is damaged.
         if len(encodings) > 1:
             known = {int(each): each.name for each in Encoding}
             names = ", ".join(sorted(known.get(each, str(each)) for each in encodings))

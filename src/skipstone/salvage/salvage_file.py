@@ -99,7 +99,8 @@ def salvage(
 
         best = examined(walked(data, footer, found_map) if found is None else found)
         if footer is not None and len(best.saved) < len(best.row_groups):
-            # A footer that decodes may still place a chunk wrongly: the pages before it decide.
+            # A footer that decodes may still give a wrong place of a chunk, so the walk over the
+            # pages before it is tried, too.
             before = data[: len(data) - 8 - int.from_bytes(data[-8:-4], "little")]
             again = examined(walked(before, None, map_file(before)))
             best = max(best, again, key=lambda each: each.num_rows)

@@ -82,7 +82,7 @@ class DeltaSource(DirectorySource):
         hint = "pip install 'skipstone[delta]'"
         self._library = library("deltalake", root, FORMAT, hint)
         if "://" not in root and re.search(r"[%\\\n]", root):
-            # The library would read the log of a directory of another name.
+            # The library changes such a path, and would read the log of another directory.
             raise UnsupportedError(
                 f"{root!r}: deltalake does not read paths with a percent sign, a backslash or a"
                 " line break",
@@ -118,7 +118,7 @@ class DeltaSource(DirectorySource):
 
     def _newest(self) -> tuple[int, Callable[[], Snapshot]]:
         if not self.pinned:
-            # Listed before the update: the name of a later commit is not in this list.
+            # Listed before the update, so that a commit in between changes the next list.
             names = self._names_in_log()
             if names is None or names != self._seen:
                 self._table.update_incremental()
@@ -126,8 +126,8 @@ class DeltaSource(DirectorySource):
         return self._table.version(), self._read
 
     def _names_in_log(self) -> list[str] | None:
-        """The names in the log of a table on a local disk. Each commit adds one. Listing them takes
-        a fifth of the time that the library needs to find no new commit."""
+        """The file names in the log of a table on a local disk; each commit adds one. Listing them
+        is five times as fast as asking the library for new commits."""
         if "://" in self.root:
             return None
         try:
@@ -168,7 +168,7 @@ class DeltaSource(DirectorySource):
 
     @property
     def _mapping(self) -> str:
-        """How columns map to those of the files."""
+        """The mode of column mapping: ``none``, ``name`` or ``id``."""
         found = self._table.metadata().configuration
         return str(found.get("delta.columnMapping.mode", "none"))
 

@@ -78,8 +78,8 @@ class FilesByIds:
         files: Mapping[str, Callable[[], AbstractContextManager[Any]]],
         assigned: Any = None,
     ) -> dict[str, Naming]:
-        """The naming of each file, the same object for files that name alike. ``files`` are opened
-        by their paths; ``assigned`` as for ``with_ids``."""
+        """The naming of each file, one object for all files with the same names. ``files`` has a
+        function that opens the file, by path; ``assigned`` as for ``with_ids``."""
         fresh = [path for path in files if path not in self._known]
         with ThreadPoolExecutor(READERS) as pool:
             read = list(pool.map(lambda path: _read(files[path]), fresh))

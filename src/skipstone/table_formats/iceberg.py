@@ -66,8 +66,8 @@ _OPTIONS: Final = {
 
 
 class IcebergSource:
-    """A table, at a snapshot or a time if one is given. ``load`` gives the table as it is now, from
-    the one that it gave before."""
+    """A table, at a snapshot or a time if one is given. ``load`` takes the table that it returned
+    before, and returns the present one."""
 
     format: Final = FORMAT
 
@@ -283,8 +283,8 @@ class IcebergSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Positions:
-    """The rows that a delete deletes: ``paths`` of data files as the delete spells them, and for
-    each row which of them, ``codes``, and its position, ``rows``."""
+    """The rows that a delete deletes. ``paths`` are the data files, as the delete spells them. For
+    each deleted row, ``codes`` says which of them, and ``rows`` has its position there."""
 
     paths: pa.StringArray
     codes: NDArray[np.int64]

@@ -96,7 +96,7 @@ class PaimonSource(DirectorySource):
         root, options, version, timestamp = self.given
         self._table_type = library(_TABLE, root, FORMAT, _INSTALL).FileStoreTable
         self._options = store_options(root, options, _OPTIONS)
-        # Of a tag, or of a snapshot of a branch.
+        # The name of the tag, or of the snapshot of a branch, if one was selected.
         self._name = ""
         self._empty = False
         self._table = self._open()
@@ -126,7 +126,7 @@ class PaimonSource(DirectorySource):
             millis = math.floor(instant(at).timestamp() * 1_000)
             found = table.snapshot_manager().earlier_or_equal_time_mills(millis)
         elif table.tag_manager().get(text) is not None:
-            # It outlives its snapshot.
+            # A tag can be read after its snapshot has expired.
             self._name = text
             return table.copy({"scan.tag-name": text})
         elif reopened := re.fullmatch(r"(\d+)@(\d+)", text):
@@ -388,7 +388,7 @@ class PaimonStatistics(FileStatistics):
         self.namings = namings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A plan that travels has used them, and a table of the library does not travel.
+        # A pickled plan has used them already, and the library's table cannot be pickled.
         return PaimonStatistics, (None, None, (), self.schema, ())
 
     @cached_property

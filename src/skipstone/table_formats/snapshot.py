@@ -1,4 +1,4 @@
-"""The snapshot of a table of a table format: the seam between a format's library and plans.
+"""The snapshot of a table of a table format: all that a plan gets from the format's library.
 
 A ``SnapshotSource`` is a format. It returns a ``Snapshot`` with everything that the format knows
 about its data files: paths and sizes, partition values, the schema of the table, statistics and
@@ -178,14 +178,14 @@ class Snapshot:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of it, for ``describe``."""
+        """The notes of ``describe``: version, time and deleted rows."""
         made = self.committed()
         found = [f"{self}" if made is None else f"{self}, of {made:%Y-%m-%d %H:%M:%S} UTC"]
         return found + self._of_deleted
 
     @property
     def _of_deleted(self) -> list[str]:
-        """A text, if rows are deleted."""
+        """A note on deleted rows, if there are or may be some."""
         if isinstance(self.deleted, LazyRows) and self.deleted.pending:
             files = of_total(len(self.deleted.files), len(self.paths), "files")
             return [f"deleted rows may be in {files}, and are found when a file is read"]
@@ -213,7 +213,7 @@ class Snapshot:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What to know of it, for ``explain``."""
+        """The reasons of ``explain``: deleted rows."""
         cause = Cause.NOT_APPLICABLE
         said = self._of_deleted
         return tuple(Reason(cause=cause, subject=str(self), text=text) for text in said)
@@ -361,7 +361,7 @@ class SnapshotTable:
 
 
 def known_time(made: datetime | None) -> Callable[[], datetime | None]:
-    """``Snapshot.committed``, if the time is at hand. It is pickled with a plan."""
+    """A value for ``Snapshot.committed`` where the time is known already; it can be pickled."""
     return partial(_same, made)
 
 
