@@ -252,9 +252,8 @@ class Snapshot:
         return self._columns[key]
 
     def is_being_read(self, field_: FactField, without: frozenset[str]) -> bool:
-        """Whether a background thread is reading these ``values``; starts it unless they are read
-        already. Reading them takes as long as some 50 lookups in pieces, so a lookup does not
-        wait."""
+        """Whether a thread is reading these ``values``; starts it unless they are read already.
+        That takes as long as some 50 lookups in pieces, so a lookup does not wait for it."""
         key = (field_.key, without)
         if key in self._columns or self.storage.remote:
             return False
