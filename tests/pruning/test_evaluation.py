@@ -212,7 +212,7 @@ def test_inherited_bounds_hold_for_the_parts() -> None:
         rows=np.array([5, 5, 5, 5]),
     )
     parent = np.array([0, 0, 1, 1])
-    inherited = coarse.descend(parts, parent)
+    inherited = coarse.descend(parent)
     fine = evaluate(And((A1, B1)), [], parts, inherited=inherited)
     assert may_of(fine) == "0011"
     assert inherited[B1].must.tolist() == [False, False, True, True]

@@ -51,6 +51,7 @@ from skipstone.xskipper.format.java_bloom import BLOCK
 from skipstone.xskipper.format.sketch import MAX_HASHES
 
 from .parts import PIECES
+from .slices import filters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -321,7 +322,7 @@ def read_back_pieces(
         name = part.by_key[field.key].arrow.name
         blobs = open_pieces(part, name, storage)
         if blobs is not None:
-            rows, read = slice(first, first + part.rows), partial(_filters_of, part, name, storage)
+            rows, read = slice(first, first + part.rows), partial(filters_of, part, name, storage)
             parts.append(PiecedPart(name=part.name, rows=rows, blobs=blobs, read=read))
             held.append(identities.starts[part.name] + np.arange(part.rows))
             first += part.rows
@@ -341,7 +342,3 @@ def read_back_pieces(
     made = PiecedBloom.from_params(field.types.field(0).name, dict(field.definition.params))
     made.parts, made.notes = parts, []
     return [made.read_back(stored)], frozenset(part.name for part in parts)
-
-
-def _filters_of(part: Part, name: str, storage: Storage) -> pa.Array:
-    return part.read(storage, [name]).column(0).combine_chunks()

@@ -42,7 +42,6 @@ bytes in the facts. Later builds and refreshes use the value of the newest part 
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from dataclasses import dataclass, replace
@@ -55,6 +54,7 @@ from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
 from skipstone.identity import canonical_json
 from skipstone.predicate.tree import is_expression
+from skipstone.pruning.table_schema import in_base64, schema_of_base64
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class FactField:
         }
         if definition.key_metadata is not None:
             described["key_metadata"] = definition.key_metadata
-        entry: dict[str, object] = {"index": described, "types": _coded(definition.types)}
+        entry: dict[str, object] = {"index": described, "types": in_base64(definition.types)}
         if sidecar is not None:
             entry["sidecar"] = sidecar
         if row_groups:
@@ -302,7 +302,7 @@ class FactField:
     def of_nulls(cls, column: str, type: pa.DataType, key_metadata: str | None = None) -> FactField:
         """The column of the null counts of ``column``."""
         types = pa.schema([pa.field(column, type)])
-        entry: dict[str, object] = {"nulls": column, "types": _coded(types)}
+        entry: dict[str, object] = {"nulls": column, "types": in_base64(types)}
         if key_metadata is not None:
             entry["key_metadata"] = key_metadata
         return cls(
@@ -316,7 +316,7 @@ class FactField:
             return cls(arrow=arrow, entry="")
         try:
             rest = {key: value for key, value in entry.items() if key not in ("field", "built")}
-            types = _decoded(entry["types"]) if "types" in entry else None
+            types = schema_of_base64(entry["types"]) if "types" in entry else None
             definition = _definition(entry, types) if "index" in entry else None
             nulls = entry.get("nulls")
             if not isinstance(nulls, str | None) or (nulls is not None and not types):
@@ -408,17 +408,6 @@ def own_for_plans(fields: Iterable[FactField]) -> set[str]:
     )
     chunks = {CHUNKS} if blooms else set()
     return places | chunks | {SCHEMA, ROW_GROUPS, FOOTER_LENGTH, PAGE_INDEX_OFFSET}
-
-
-def _coded(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-
-
-def _decoded(text: str) -> pa.Schema:
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-    except OSError as error:  # a message that is damaged; no file is read
-        raise ValueError(str(error)) from error
 
 
 # -- values as NumPy arrays ----------------------------------------------------------------------

@@ -319,8 +319,8 @@ class Evaluation:
     steps: tuple[Step, ...]
     outcomes: tuple[EvidenceOutcome, ...] = ()
 
-    def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
-        """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
+    def descend(self, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
+        """Each leaf's bounds for finer units: ``parent[i]`` is the unit of finer unit ``i``.
 
         Sound both ways: what holds for all rows of a unit, or for none, holds for every part of it.
         """

@@ -202,7 +202,7 @@ class FinerLevels:
         covered = _covered(asked, parts, parent)[parent]
         parts, parent = parts.where(covered), at[parent[covered]]
         found = evidence(parts) if len(parts) or not source.limits_cost else ()
-        inherited = state.descend(parts, parent)
+        inherited = state.descend(parent)
         fine = evaluate(self.tree, found, parts, fetch=self.fetch, inherited=inherited)
         if source.level is Level.ROW_GROUP and whole.any():
             self.grouped[parts.file] = True
@@ -226,9 +226,7 @@ class FinerLevels:
             parts, parent = source.split(state.units.where(at), stored_columns(self.tree))
             covered = _covered(state.units.where(at), parts, parent)[parent]
             parts, parent = parts.where(covered), at[parent[covered]]
-            fine = evaluate(
-                self.tree, (), parts, fetch=no_fetch, inherited=state.descend(parts, parent)
-            )
+            fine = evaluate(self.tree, (), parts, fetch=no_fetch, inherited=state.descend(parent))
             return _joined(state, parent, fine)
         except Exception:  # the reader of the file reports the error
             log.debug("row groups of files whose rows are known", exc_info=True)

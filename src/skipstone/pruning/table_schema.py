@@ -153,25 +153,30 @@ class FileSchema:
     def to_text(self) -> str:
         """JSON of two Arrow IPC schemas in base64; ``spark`` is null where it equals ``arrow``."""
         same = self.spark.equals(self.arrow, check_metadata=True)
-        return json.dumps([_in_base64(self.arrow), None if same else _in_base64(self.spark)])
+        return json.dumps([in_base64(self.arrow), None if same else in_base64(self.spark)])
 
     @classmethod
     def from_text(cls, text: str) -> FileSchema:
         """What ``to_text`` wrote; ``FormatError`` for other text."""
         try:
             arrow, spark = json.loads(text)
-            read = _decoded(arrow)
-            return cls(arrow=read, spark=read if spark is None else _decoded(spark))
-        except (ValueError, TypeError, OSError, pa.ArrowException) as error:
+            read = schema_of_base64(arrow)
+            return cls(arrow=read, spark=read if spark is None else schema_of_base64(spark))
+        except (ValueError, TypeError, pa.ArrowException) as error:
             raise FormatError(f"not the schema of a file ({error})") from error
 
 
-def _in_base64(schema: pa.Schema) -> str:
+def in_base64(schema: pa.Schema) -> str:
+    """The Arrow IPC message of a schema, in base64."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
 
 
-def _decoded(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+def schema_of_base64(text: str) -> pa.Schema:
+    """What ``in_base64`` made; ``ValueError`` or Arrow's error for other text."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except OSError as error:  # a damaged message: no file is read
+        raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
