@@ -1,11 +1,4 @@
-"""``TableScan``: a plan and its query. It reads the rows of the plan without Spark.
-
-scan = table.scan("user_id = 'u-8814'", columns=["ts"], limit=10)
-scan.plan          what is read, as data
-scan.explain()     the same in words, with a forecast of bytes and requests
-scan.to_arrow()    the rows
-scan.to_duckdb()   the files and rows to read, for another engine
-"""
+"""``TableScan``: a plan and its query, and what can be done with them."""
 
 from __future__ import annotations
 
@@ -74,8 +67,17 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableScan:
-    """See the module. Reading raises ``UnsupportedError`` where only Spark can read the table or
-    evaluate a part of the predicate, and ``StaleError`` for a file that changes during the read."""
+    """A plan and its query. It reads the rows of the plan without Spark.
+
+    >>> scan = table.scan("user_id = 'u-8814'", columns=["ts"], limit=10)
+    >>> scan.plan  # what is read, as data
+    >>> scan.explain()  # the same in words, with a forecast of bytes and requests
+    >>> scan.to_arrow()  # the rows
+    >>> scan.to_duckdb()  # the files and rows to read, for another engine
+
+    Reading raises ``UnsupportedError`` where only Spark can read the table or evaluate a part of
+    the predicate, and ``StaleError`` for a file that changes during the read.
+    """
 
     plan: Plan
     #: ``None`` for a table that only Spark reads

@@ -1,13 +1,4 @@
-"""``PaimonFileIndex``: one index container of Paimon: a file, a part of one, or bytes.
-
->>> index = skipstone.PaimonFileIndex("data-0.parquet.index")  # types from data-0.parquet
->>> index.select("city = 'Oslo' and age >= 40")              # rows of data-0.parquet
->>> skipstone.PaimonFileIndex(entry.embedded_index, types={"city": "STRING"}).count("city = 'Oslo'")
-
-Only the head of the container is read, and then those bytes of each blob that an answer needs. A
-container has no types: they come from the schema of its data file, or from ``types``. A column
-without a type is not used.
-"""
+"""``PaimonFileIndex``: one index container of Paimon, as its users see it."""
 
 from __future__ import annotations
 
@@ -69,7 +60,16 @@ class RowSelection:
 
 
 class PaimonFileIndex:
-    """See the module.
+    """One index container of Paimon: a file, a part of one, or bytes.
+
+    >>> index = skipstone.PaimonFileIndex("data-0.parquet.index")  # types from data-0.parquet
+    >>> index.select("city = 'Oslo' and age >= 40").rows  # of data-0.parquet
+    >>> types = {"city": "STRING"}
+    >>> skipstone.PaimonFileIndex(entry.embedded_index, types=types).count("city = 'Oslo'")
+
+    Only the head of the container is read, and then those bytes of each blob that an answer needs.
+    A container has no types: they come from the schema of its data file, or from ``types``. A
+    column without a type is not used.
 
     ``source`` is a path or bytes; with ``offset`` and ``length`` the container lies inside the file
     at the path. ``types`` are Paimon's by column (``{"ts": "TIMESTAMP(3)"}``), or the data file's

@@ -1,14 +1,4 @@
-"""``Plan``: what to read and why, as data for every reader and every display.
-
-A plan names files, row groups, row ranges and byte ranges; a file without an entry in
-``details`` is read whole. Each count comes with its denominator. ``keep`` and ``must`` are over
-the files of the listing: a file outside ``keep`` holds no match, every row of a file in ``must``
-matches. ``residual`` is the predicate that the rows of the plan must still be checked against,
-``None`` where all of them match. ``sidecars`` counts the files whose adjacent Paimon index was
-used. ``dropped`` (int8 over the files) is the level at which the last row of a file was dropped,
--1 where the file is kept. ``stale`` and ``missing`` (booleans over the files) say which files have
-no valid fact. They are ``None`` where the plan was not made from levels, or from facts.
-"""
+"""``Plan``: what to read and why, as data for every reader and every display."""
 
 from __future__ import annotations
 
@@ -134,10 +124,22 @@ class PlannedFile:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """See the module. Arrays are over the files of ``listing``, in its order.
+    """What to read of a table and why: files, row groups, row ranges and byte ranges.
 
-    ``coverage`` is set for a table that was opened for its readable partitions only. ``schema``
-    says how the schema of the table was found, where this plan needed it.
+    >>> plan = skipstone.Table("events/").plan("user_id = 'u-8814'")
+    >>> print(plan.files_kept, "of", plan.files_total, "files", plan.paths)
+
+    Arrays are over the files of ``listing``, in its order, of shape ``(files,)``. A file outside
+    ``keep`` holds no match; every row of a file in ``must`` matches. A file without an entry in
+    ``details`` is read whole. ``residual`` is the predicate that the rows of the plan must still be
+    checked against, ``None`` where all of them match.
+
+    ``dropped`` (int8) is the level at which the last row of a file was dropped, -1 for a kept file;
+    ``stale`` and ``missing`` (booleans) say which files have no valid fact. They are ``None`` where
+    the plan was not made from levels, or from facts. ``sidecars`` counts the files whose adjacent
+    Paimon index was used. ``coverage`` is set for a table that was opened for its readable
+    partitions only. ``schema`` says how the schema of the table was found, where this plan needed
+    it.
     """
 
     table: str

@@ -1,20 +1,4 @@
-"""``PmFile``: a single ``_pm`` of QuestDB, a file or bytes.
-
->>> pm = skipstone.PmFile("trades/2026-03-10/_pm")           # of the data.parquet next to it
->>> pm.select("price < 4.5").row_groups                      # row groups that may match
->>> pm.select("price < 4.5").certain                         # of these, those whose rows all match
->>> pm.find_row_group(datetime(2026, 3, 10, 13, 5))          # where a late row belongs
->>> skipstone.PmFile.in_table("trades", "2026-03-10")        # the snapshot that _txn names
-
-A ``_pm`` holds one snapshot for each version of its Parquet file. The size of the Parquet file
-selects one: ``parquet_size``, or what the data file has now, or the newest where neither is known.
-The CRC is verified once. The data file is read only for its schema, for Bloom filters that lie in
-it, and for instants that have no statistics.
-
-A ``_pm`` does not keep Parquet's logical types. Columns answer where QuestDB's type is certain
-(``evidence/opened_pm``): all columns that QuestDB wrote, and of other files those whose type in
-``schema`` (by default that of the data file) is the same.
-"""
+"""``PmFile``: a single ``_pm`` of QuestDB, as its users see it."""
 
 from __future__ import annotations
 
@@ -124,7 +108,22 @@ class PmDescription(Report):
 
 
 class PmFile:
-    """See the module.
+    """The metadata of one Parquet partition of QuestDB, a ``_pm``: a file or bytes.
+
+    >>> pm = skipstone.PmFile("trades/2026-03-10/_pm")  # of the data.parquet next to it
+    >>> pm.select("price < 4.5").row_groups  # row groups that may match
+    >>> pm.select("price < 4.5").certain  # of these, those whose rows all match
+    >>> pm.find_row_group(datetime(2026, 3, 10, 13, 5))  # where a late row belongs
+    >>> skipstone.PmFile.in_table("trades", "2026-03-10")  # the snapshot that _txn names
+
+    A ``_pm`` holds one snapshot for each version of its Parquet file. The size of the Parquet file
+    selects one: ``parquet_size``, or what the data file has now, or the newest where neither is
+    known. The CRC is verified once. The data file is read only for its schema, for Bloom filters
+    that lie in it, and for instants that have no statistics.
+
+    A ``_pm`` does not keep Parquet's logical types. Columns answer where QuestDB's type is certain:
+    all columns that QuestDB wrote, and of other files those whose type in ``schema`` (by default
+    that of the data file) is the same.
 
     ``source`` is a path or bytes. ``data`` is the Parquet file, by default ``data.parquet`` in the
     directory of a file that is called ``_pm``, where there is one. ``parquet_size`` selects the
