@@ -105,12 +105,12 @@ class OpenFiles:
             else:
                 found[at] = known
         if self.summary is not None and missing:
-            told = self.summary.files([ids[at] for at in missing])
-            known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
-            for file in known_.values():
+            held = self.summary.files([ids[at] for at in missing])
+            have = {at: file for at, file in zip(missing, held, strict=True) if file is not None}
+            for file in have.values():
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory
-            found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
-            missing = [at for at in missing if at not in known_]
+            found.update({at: self._kept.put(file.path, file) for at, file in have.items()})
+            missing = [at for at in missing if at not in have]
         ends_of = [-1 if ends is None else ends[at] for at in missing]
         opened = self._opened([ids[at] for at in missing], ends_of)
         found.update(zip(missing, opened, strict=True))

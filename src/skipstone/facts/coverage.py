@@ -341,8 +341,8 @@ def _unused(table: str, matched: MatchedFacts, packs: Listing, stored: int) -> I
         rows, places = ~_replaced_rows(matched, sidecar), matched.places(sidecar)
         named = np.unique(places.pack[rows & (places.pack >= 0)])
         used.update(places.packs[at] for at in named.tolist())
-    lone = np.array([path not in used for path in packs.paths], np.bool_)
-    free = int(packs.sizes[lone].sum())
+    unused = np.array([path not in used for path in packs.paths], np.bool_)
+    free = int(packs.sizes[unused].sum())
     if free > _MUCH * stored:
         yield (
             f"{size(free)} of {size(stored)} are of former indexes or files, and no query reads"
@@ -404,8 +404,8 @@ def _indexes(views: Sequence[MatchedFacts]) -> list[IndexInfo]:
     # Several columns may have had one name in turn: their facts count for the columns that use
     # them.
     held = [keys for each, keys in infos if each.files and len(views) > 1]
-    told: set[tuple[str, str, str]] = set().union(*held)
-    return [each for each, keys in infos if each.files or not keys <= told]
+    counted: set[tuple[str, str, str]] = set().union(*held)
+    return [each for each, keys in infos if each.files or not keys <= counted]
 
 
 def _left_out_of(view: MatchedFacts, definition: Definition) -> NDArray[np.bool_]:

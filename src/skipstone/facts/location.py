@@ -31,7 +31,7 @@ _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PART: Final = re.compile(f"part-{_UUID}")
 _SLICES: Final = re.compile(f"slices-{_UUID}")
 _PACK: Final = re.compile(rf"{_UUID}\.pack")
-_PASSING: Final = re.compile(r"_tmp-(.+-)?[0-9a-f]{32}|_probe-[0-9a-f]{32}", re.DOTALL)
+_TEMPORARY: Final = re.compile(r"_tmp-(.+-)?[0-9a-f]{32}|_probe-[0-9a-f]{32}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,14 +125,14 @@ class Location:
         """Whether ``path`` has the name of a pack."""
         return _is_named(path, _PACK, self.packs)
 
-    def is_passing(self, path: str) -> bool:
+    def is_temporary(self, path: str) -> bool:
         """Whether ``path`` has the name of a temporary file."""
-        return _is_named(path, _PASSING, self.facts, self.packs)
+        return _is_named(path, _TEMPORARY, self.facts, self.packs)
 
     def is_own(self, path: str) -> bool:
         """Whether Skipstone makes files of this name here. A user may have named a directory that
         holds other files."""
-        own = (self.is_part, self.is_slices, self.is_pack, self.is_passing)
+        own = (self.is_part, self.is_slices, self.is_pack, self.is_temporary)
         return any(each(path) for each in own)
 
     def part(self, name: str) -> str:

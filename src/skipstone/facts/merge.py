@@ -89,7 +89,7 @@ def merge(
     chosen = [field for field in fields if field.key in held and field.key not in dropped]
     if not inputs or (dropped and not chosen and not any(map(_has_sidecars, inputs))):
         return Merged(replaced=replaced)
-    group, count, spent = _apart(inputs, chosen, *_groups(inputs))
+    group, count, useless = _apart(inputs, chosen, *_groups(inputs))
     order = np.arange(count)
     columns: dict[str, pa.Array] = {}
     row_of: dict[str, NDArray[np.int64]] = {}
@@ -99,8 +99,8 @@ def merge(
             newest = _newest(group, count, np.ones(len(group), np.bool_))
         else:
             usable = np.any([nonnull(each) for each in stacked], axis=0)
-            if names[0] in spent:
-                usable &= ~spent[names[0]]
+            if names[0] in useless:
+                usable &= ~useless[names[0]]
             newest = _newest(group, count, usable)
         row_of[names[0]] = newest
         for name, values in zip(names, stacked, strict=True):
@@ -215,7 +215,7 @@ def _apart(
     in the order of their age.
     """
     extra = np.zeros(len(group), np.bool_)
-    spent = {}
+    useless = {}
     for sidecar in SIDECARS:
         names = place_columns(sidecar)
         pack, _, _, inline = (_stack([each.own[n] for each in inputs], inputs) for n in names)
@@ -235,13 +235,13 @@ def _apart(
             useful[_newest(group, count, have)] = True
         useful = useful[:-1]
         newest = _newest(group, count, useful)
-        spent[names[0]] = placed & ~useful & (newest >= 0)[group]
+        useless[names[0]] = placed & ~useful & (newest >= 0)[group]
         useful[newest[newest >= 0]] = False
         extra |= useful
     apart = int(extra.sum())
     found = group + apart
     found[extra] = np.arange(apart)
-    return found, count + apart, spent
+    return found, count + apart, useless
 
 
 def _filled(each: _Input, field: FactField) -> NDArray[np.bool_]:

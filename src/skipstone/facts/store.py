@@ -161,8 +161,8 @@ class Store:
             self.ahead,
         )
         # Parts that could not be read this time are read again the next time.
-        passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
-        whole = len(opened) == len(names) and not passing
+        transient = any(reason.cause is Cause.UNREADABLE for reason in reasons)
+        whole = len(opened) == len(names) and not transient
         self._last = (key, snapshot) if whole else None
         return snapshot
 
@@ -204,8 +204,8 @@ class Store:
 
         def open_one(name: str) -> Part | Reason | None:
             found = known.get(name)
-            passing = isinstance(found, Reason) and found.cause is Cause.UNREADABLE
-            if found is not None and not passing:
+            transient = isinstance(found, Reason) and found.cause is Cause.UNREADABLE
+            if found is not None and not transient:
                 return found
             try:
                 id = names[name]

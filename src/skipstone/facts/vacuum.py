@@ -60,12 +60,15 @@ def vacuum(
     reasons: list[Reason] = []
     for storage, directory in places:
         before = storage.now() - int(older_than * 1e9)
-        left = _left_below(storage, directory, reasons)
-        ripe = [i for i in left if i.mtime * (10**9 // UNITS_PER_SECOND[i.unit]) < before]
-        young += [each.path for each in left if each not in ripe]
+        expired: dict[str, int] = {}
+        for each in _left_below(storage, directory, reasons):
+            if each.mtime * (10**9 // UNITS_PER_SECOND[each.unit]) < before:
+                expired[each.path] = each.size or 0
+            else:
+                young.append(each.path)
         if not dry_run:
-            storage.delete(*(each.path for each in ripe))
-        removed |= {each.path: each.size or 0 for each in ripe}
+            storage.delete(*expired)
+        removed |= expired
     if not store.exists() and not store.storage.has_children(store.location.packs):
         if not dry_run:
             store.remove_empty()
@@ -79,19 +82,19 @@ def vacuum(
             store.storage.delete(*gone)
         removed.update((path, old[path][0]) for path in gone)
 
-    remove(filter(place.is_passing, old))
+    remove(filter(place.is_temporary, old))
     broken = [path for path, version in old.items() if _is_broken(store, path, *version, reasons)]
     remove(broken)
-    lone = unowned({*old, *recent} - set(broken), place)
-    young += [each for each in lone if each not in old]
-    remove(each for each in lone if each in old)
+    unowned_slices = unowned({*old, *recent} - set(broken), place)
+    young += [each for each in unowned_slices if each not in old]
+    remove(each for each in unowned_slices if each in old)
     named = _packs_named(store, reasons)
 
     def unnamed(path: str) -> bool:
         is_pack = named is not None and place.is_pack(path)
         return is_pack and path.removeprefix(f"{place.packs}/") not in (named or ())
 
-    young += [each for each in recent if place.is_passing(each) or unnamed(each)]
+    young += [each for each in recent if place.is_temporary(each) or unnamed(each)]
     remove(filter(unnamed, old))
     if not dry_run:
         store.remove_empty()

@@ -239,8 +239,8 @@ class CostGate:
         stored = (self._whole(units) * self.share).astype(np.int64)
         if most:
             one = stored // len(self.columns)
-            told = [np.where(size < 0, one, np.minimum(size, one)) for size in most.values()]
-            stored = np.sum(told, axis=0) + one * (len(self.columns) - len(told))
+            bounded = [np.where(size < 0, one, np.minimum(size, one)) for size in most.values()]
+            stored = np.sum(bounded, axis=0) + one * (len(self.columns) - len(bounded))
         if source is not None:
             known = source.stored(units, self.columns)
             if known is not None:

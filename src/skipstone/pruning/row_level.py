@@ -175,11 +175,11 @@ class RowLevel:
             started, rows = time.perf_counter(), int(self.row_counts[file])
             if len(found) < len(known) or rows < 0:
                 continue
-            constants, told = row_constants(rows), {}
+            constants, so_far = row_constants(rows), {}
             left, whole = rows, constants.unknown
             for each, spent in zip(known, work, strict=True):
-                told[each.leaf] = found[each.leaf]
-                whole = combine(self.tree, told, constants)
+                so_far[each.leaf] = found[each.leaf]
+                whole = combine(self.tree, so_far, constants)
                 spent[0] += left
                 left = len(whole.may)
                 spent[1] += left

@@ -279,8 +279,8 @@ class RetrofitWriter:
         """Remove the bounds of columns with NaN; see ``chunk_statistics.py``."""
         for column in sorted(self._misleading):
             self.notes.append(
-                f"{self.leaves[column].name} holds NaN: it gets no bounds there: most"
-                " readers misread them"
+                f"{self.leaves[column].name} holds NaN: its new bounds are left out,"
+                " because most readers misread them"
             )
             for placed in self._new_bounds.get(column, ()):
                 held = placed.fields["statistics"]
