@@ -51,9 +51,9 @@ KEPT = 4096
 _REMOTE = 32
 #: a page index up to this size is read whole, a longer one only for the columns of a query
 WITH_INDEX = 512 << 10
-# Fewer calls run on the calling thread: a local open is faster than another thread.
+# Up to so many calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
-# This many footers are scanned together, and not one by one.
+# From this many local files on, footers are scanned together, not one by one.
 _MANY = 24
 # Of many files, the first so many show how long footers are, and whether reads wait for the disk:
 # each takes more than ``_WAITS`` seconds.

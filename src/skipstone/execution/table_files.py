@@ -103,7 +103,7 @@ class Footers:
             files = self.files.open(ids, ends)
         for at, id, file in zip(wanted, ids, files, strict=True):
             if not isinstance(file, Exception):
-                # Files of one schema may have another name for the same column.
+                # Files of one schema may still name the columns of the table differently.
                 shared = file.selection.shared, self.table.naming(at)
                 found = self._paths.setdefault(shared, {})
                 fresh = file.id.same_version(id)

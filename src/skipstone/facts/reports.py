@@ -359,7 +359,7 @@ class DropReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The result of a merge of the parts; ``facts`` of changed and missing files were removed.
+    """The result of a merge of the parts; facts of changed and missing files were removed.
 
     ``sliced`` of ``filters`` Bloom filters, in columns that have many, have bit slices now, of
     ``sliced_bytes``. ``bytes_after`` includes them.

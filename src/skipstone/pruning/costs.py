@@ -152,7 +152,7 @@ def best_prefix(nets: Sequence[float]) -> int:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SampleResult:
     """What a sample says of a level: ``net`` are the seconds that it saved, less those that it
-    took. ``chosen`` is the evidence that paid, by index and column; ``others`` did not."""
+    took. ``chosen`` is the evidence that paid, by index and column."""
 
     source: Source
     net: float
@@ -367,7 +367,7 @@ class SparkCosts:
     """``native``, ``pages``: stored bytes per second that Spark's own reader and a page reader read
     and decode; ``job``, ``listed``: seconds that Spark takes for a job, and to list a file;
     ``start``: seconds until the first page arrives from a worker; ``file``: to open a file here;
-    ``most_rows``: above this ``limit`` Spark sorts the rows, in parts.
+    ``most_rows``: above this LIMIT Spark sorts the rows, in parts.
 
     Rows are read ahead, in this process, where Spark would take more than ``worth`` seconds and
     this process at most ``longest``: at most ``few_rows`` rows, of ``few_bytes`` in memory."""

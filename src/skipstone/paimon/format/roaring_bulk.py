@@ -2,7 +2,7 @@
 
 A bitmap index of a million rows with 100,000 distinct values holds 100,000 bitmaps of ten rows.
 ``write_groups`` writes all of them with a few array operations, byte for byte as the library writes
-them one by one; ``rows_of_many`` reads them back the same way. Bitmaps with a bitset among their
+them one by one; ``union_of_many`` reads them back the same way. Bitmaps with a bitset among their
 containers are few (each has over 4,096 rows) and go through the library.
 """
 
