@@ -274,7 +274,7 @@ class Savings(_Proposal):
 
     @property
     def bytes_after(self) -> int:
-        """The same with the proposed indexes."""
+        """The bytes that all queries read with the proposed indexes, by their weights."""
         return round(sum(each.weight * each.bytes_after for each in self.queries))
 
     def to_dict(self) -> dict[str, Any]:

@@ -220,7 +220,7 @@ class Tried(PerFile):
 
     @classmethod
     def over(cls, column: str, type: pa.DataType, trials: Sequence[FileTrial | None]) -> Tried:
-        """Over a column of ``type``."""
+        """The index of a column of ``type``."""
         made, none = cls(column), pa.nulls(1, range_type(type))
         made.trials = trials
         ends = [none if each is None or each.ends is None else each.ends for each in trials]

@@ -113,7 +113,7 @@ class BatchReader:
     def read_with_rows(
         self, batch: Batch, other: OtherColumns
     ) -> tuple[NDArray[np.int64], pa.Table] | None:
-        """The same, and the position of each row among the rows of the batch."""
+        """The position of each matching row among the rows of the batch, and the rows."""
         with self.scratch.lease() as room:
             found = self._read(batch, other, room)
             if found is None:
@@ -132,7 +132,7 @@ class BatchReader:
     def _read(
         self, batch: Batch, other: OtherColumns, room: Room
     ) -> tuple[NDArray[np.int64] | None, pa.Table] | None:
-        """The same; ``None`` for the positions where all rows match."""
+        """As ``read_with_rows``, with ``None`` for the positions where all rows match."""
         if batch.sure:
             columns = _all_rows(batch, room)
             if columns is None:
@@ -338,7 +338,7 @@ def read_columns(
 def read_some(
     pieces: Sequence[BulkPiece], names: Sequence[str], rows: Sequence[NDArray[np.int64]], room: Room
 ) -> dict[str, Any] | None:
-    """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
+    """Columns of some ``rows`` of each piece, ascending: only pages that hold one are read."""
     kinds = [each.kind for each in stored_chunks(pieces[0])]
     parts = _parts(pieces, rows)
     kernels = KERNELS.for_work(_ROWS_ALONE * len(parts) * len(kinds))

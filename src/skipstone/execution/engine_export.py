@@ -122,7 +122,8 @@ class EngineExport:
                     raise refused(engine, field.name, str(field.type))
 
     def bounded(self) -> EngineExport:
-        """The same with at most ``_MOST_CUT`` files in part: those with the most rows left out."""
+        """This export with at most ``_MOST_CUT`` files in part: those with the most rows left
+        out."""
         cut = [file for file in self.files if file.rows is not None]
         if len(cut) <= _MOST_CUT:
             return self

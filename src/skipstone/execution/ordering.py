@@ -273,7 +273,7 @@ class _Top:
         return self._best(file, rows, table, piece.file.opened.path)
 
     def _best(self, file: IntArray, rows: IntArray, table: pa.Table, path: str) -> SortedRows:
-        """Those of these rows that may be among the first."""
+        """The rows of ``table`` that may be among the first."""
         columns = []
         for order, type in zip(self.orders, self.types, strict=True):
             column = table.column(order.column)

@@ -180,8 +180,8 @@ class TableScan:
         return found
 
     def to_batches(self) -> Iterator[ArrowBatch]:
-        """The same, batch by batch. Memory does not grow with the result, except for an order
-        without a limit."""
+        """The rows that match, exactly, batch by batch. Memory does not grow with the result,
+        except for an order without a limit."""
         for table in self._tables():
             yield from table.to_batches()
 
@@ -254,13 +254,14 @@ class TableScan:
         return duckdb_relation(export_plan(self._query.footers, self.plan), connection)
 
     def to_polars(self) -> Any:
-        """The same as a ``polars.LazyFrame``."""
+        """The files and rows to read as a ``polars.LazyFrame``, unfiltered; see
+        ``engine_export``."""
         from .engine_export import export_plan, polars_frame
 
         return polars_frame(export_plan(self._query.footers, self.plan))
 
     def to_pyarrow(self) -> ds.Dataset:
-        """The same as a ``pyarrow.dataset.Dataset``, of whole row groups."""
+        """The row groups to read as a ``pyarrow.dataset.Dataset``, unfiltered."""
         from .engine_export import export_plan, pyarrow_dataset
 
         return pyarrow_dataset(export_plan(self._query.footers, self.plan))

@@ -71,7 +71,7 @@ class Identities:
 
     @classmethod
     def of(cls, read: Sequence[tuple[Part, pa.Table]]) -> Identities:
-        """From the columns ``IDENTITY`` and ``ROWS`` of parts."""
+        """The identities in the columns ``IDENTITY`` and ``ROWS`` of parts."""
         starts, total = {}, 0
         for part, _ in read:
             starts[part.name] = total

@@ -175,7 +175,7 @@ class Definition:
 
     @property
     def index(self) -> Index | None:
-        """The same as an ``Index``; ``None`` for a kind that is not known here."""
+        """The definition as an ``Index``; ``None`` for a kind that is not known here."""
         from skipstone.indexes.registry import kind
 
         found = kind(self.kind)

@@ -461,7 +461,7 @@ class MatchedFacts(FileMatch):
     # -- sidecars ---------------------------------------------------------------------------------
 
     def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
-        """Over fact rows: is the row's ``sidecar`` in the row, or in a pack that exists?"""
+        """Flags of the fact rows whose ``sidecar`` lies in the row, or in a pack that exists."""
         places = self.places(sidecar)
         packs = self.snapshot.location.packs
         listed = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()

@@ -149,7 +149,7 @@ class Constants:
 
 
 class RowConstants(Constants):
-    """The same over the ``count`` rows of one file."""
+    """``Constants`` over the ``count`` rows of one file, as ``RowSet``."""
 
     @cached_property
     def unknown(self) -> Bounds[Any]:

@@ -273,7 +273,7 @@ def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
 
 
 def _many_members(leaf: Leaf, values: ManyValues, local: pa.DataType) -> StoredLeaf | None:
-    """The same on an array, made once for all files of this type."""
+    """Restates a leaf with an array of values, once for all files of this type."""
     from skipstone.predicate.value_array import restated
 
     key = (leaf.column, leaf.op, local)

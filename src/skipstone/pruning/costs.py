@@ -197,8 +197,8 @@ class CostGate:
         return [*self._left, *found]
 
     def choose(self, source: Source, units: Units, undecided: IntArray, *, many: bool) -> IntArray:
-        """Those of the ``undecided`` positions that ``source`` evaluates. ``many``: they are part
-        of a larger number of units, however few they are."""
+        """The ``undecided`` positions that ``source`` evaluates. ``many``: they are part of a
+        larger number of units, however few they are."""
         if source.limits_cost or self.costs is FREE or not len(undecided):
             return undecided
         level, columns = source.level, len(self.columns)
@@ -226,7 +226,7 @@ class CostGate:
         return undecided[worth]
 
     def sample(self, undecided: IntArray, level: Level = Level.OBJECT) -> IntArray | None:
-        """Those of the ``undecided`` to evaluate before the others, ``None`` for all."""
+        """The ``undecided`` positions to evaluate before the others, ``None`` for all."""
         if self.costs is FREE:
             return None
         return spread(undecided, _FEW_OWN if self.own and level is Level.PAGE else FEW)

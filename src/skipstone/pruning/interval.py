@@ -77,7 +77,7 @@ class Intervals:
     def checked(
         cls, *, type: pa.DataType, lo: Keys, hi: Keys, rows: IntArray, nulls: IntArray
     ) -> Intervals:
-        """From bounds as read: ``lo`` above ``hi`` or an impossible null count is unknown."""
+        """Bounds as read; ``lo`` above ``hi`` and an impossible null count count as unknown."""
         wrong = pairwise(lo, hi, "greater")
         if wrong.any():
             lo, hi = Keys(lo.data, lo.valid & ~wrong), Keys(hi.data, hi.valid & ~wrong)
@@ -111,7 +111,7 @@ class Intervals:
         )
 
     def only(self, known: BoolArray) -> Intervals:
-        """The same, unknown for other units than these."""
+        """These bounds for the units ``known``, and unknown bounds for all others."""
         return Intervals(
             type=self.type,
             lo=Keys(self.lo.data, self.lo.valid & known),

@@ -94,7 +94,7 @@ class PartitionColumns:
 
     @classmethod
     def of(cls, listing: Listing) -> PartitionColumns:
-        """Those of the files of a table (``files_of_table``)."""
+        """The partition columns of the files of a table (``files_of_table``)."""
         if listing.folder_values is not None:
             return cls(listing.folder_values)
         return cls({}) if listing.recursive else cls._of(listing.folders, {})
@@ -118,7 +118,7 @@ class PartitionColumns:
     def of_paths(
         cls, root: str, paths: Sequence[str], types: Mapping[str, pa.DataType] | None = None
     ) -> PartitionColumns:
-        """Those of the folders between ``root`` and each of ``paths``.
+        """The partition columns of the folders between ``root`` and each of ``paths``.
 
         ``types`` are the known types of partition columns (Spark's partition schema); others are
         inferred. If the paths have different columns, there are no partition columns.

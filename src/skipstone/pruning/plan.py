@@ -44,7 +44,7 @@ class Step:
     reasons: tuple[Reason, ...] = ()
 
     def plus(self, other: Step) -> Step:
-        """The same index at the same level over more units."""
+        """The work of one index at one level, together with that of ``other`` on more units."""
         return replace(
             self,
             used=self.used or other.used,

@@ -109,7 +109,7 @@ def sought(leaf: Leaf) -> Sought:
 
 
 def _of_array(leaf: Leaf, values: ManyValues) -> Sought:
-    """The same for an array, made once."""
+    """The tests for a leaf with an array of values, made once."""
     found: Sought | None = values.cache.get("sought")
     if found is not None:
         return found

@@ -137,7 +137,7 @@ class FileSchema:
 
     @classmethod
     def canonical(cls, schema: pa.Schema) -> FileSchema:
-        """Of columns that are in canonical types."""
+        """The schema of a file whose columns already have canonical types."""
         return cls(arrow=schema, spark=schema)
 
     def __eq__(self, other: object) -> bool:

@@ -87,7 +87,7 @@ class _Wrapper:
         return new
 
     def metadata(self, old: bytes | None) -> bytes | None:
-        """The same for key metadata; metadata without key material stays."""
+        """Key metadata with its data key wrapped again; metadata without key material stays."""
         if not old:
             return old
         if old not in self.made:

@@ -73,7 +73,7 @@ def retrofit_file(
     output: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
 ) -> RetrofitReport:
-    """The same for an opened file; ``StaleError`` if the path has another version now."""
+    """``retrofit`` for an opened file; ``StaleError`` if the path has another version now."""
     started = time.perf_counter()
     place = local_path(file.path)
     target = place if output is None else local_path(os.fspath(output))

@@ -366,7 +366,7 @@ class EncryptedWalk:
         return len(self.data)
 
     def like_headers(self, places: I64) -> I64:
-        """Those of the places whose plaintext begins as that of a page header."""
+        """The ``places`` whose plaintext begins as that of a page header."""
         places = places[places + LENGTH_SIZE + NONCE_LENGTH + 3 <= len(self.data)]
         like = np.zeros(len(places), bool)
         for plain in self.first_bytes(places):

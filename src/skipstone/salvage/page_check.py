@@ -399,7 +399,7 @@ def _plausible_page(page: Page, column: LeafColumn, values_size: int) -> bool:
 
 
 def _plausible_values(leaf: ColumnDescriptor, values: Values) -> bool:
-    """The same for values alone."""
+    """Whether these values, without their levels, may be those of the column."""
     if not len(values):
         return True
     if isinstance(values, ByteArrays):

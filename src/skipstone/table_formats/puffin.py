@@ -92,7 +92,7 @@ class BlobMetadata:
     properties: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
-        """As an object of the footer."""
+        """The entry as an object of the footer."""
         return {
             "type": self.type,
             "fields": list(self.fields),
@@ -186,7 +186,7 @@ class PuffinFilter:
 
     @classmethod
     def over(cls, values: pa.Array, type: str, fpp: float) -> PuffinFilter:
-        """Of distinct values without nulls, of a column of ``type``."""
+        """A filter of distinct values without nulls, of a column of ``type``."""
         count = max(len(values), 1)
         wanted = -count * math.log(fpp) / math.log(2) ** 2
         size = min(max(-(-math.ceil(wanted) // 8) * 8, _LEAST_BITS), _MOST_BITS)

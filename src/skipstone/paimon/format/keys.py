@@ -289,14 +289,14 @@ class KeyArray:
 
     @classmethod
     def of(cls, type: PaimonType, keys: Iterable[Key]) -> KeyArray:
-        """From single keys."""
+        """An array of these keys, given one by one."""
         if type.width:
             return cls(type, np.fromiter(keys, np.int64))
         return cls(type, ByteArrays.from_list(keys))  # type: ignore[arg-type]
 
     @classmethod
     def from_raw(cls, type: PaimonType, raw: NDArray[Any]) -> KeyArray:
-        """From fixed keys as stored."""
+        """An array of keys of fixed width, given as stored."""
         return cls(type, ordinals_of(raw, type))
 
     def __len__(self) -> int:

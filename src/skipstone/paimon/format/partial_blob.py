@@ -209,7 +209,7 @@ class Cursor:
         return ByteArrays.from_list(texts), np.frombuffer(tails, np.uint8).reshape(count, tail)
 
     def _short_texts(self, count: int, tail: int) -> tuple[ByteArrays, U8] | None:
-        """The same if all bytes are present and each string is below 256 bytes: only the last byte
+        """``texts`` if all bytes are present and each string is below 256 bytes: only the last byte
         of each length is read one by one."""
         view, at = self._view, self.position - self._start
         found = self._equal_texts(count, tail)
@@ -245,8 +245,8 @@ class Cursor:
         return ByteArrays(raw[base:at][inside], offsets), tails
 
     def _equal_texts(self, count: int, tail: int) -> tuple[ByteArrays, U8] | None:
-        """The same if all bytes are present and all strings are as long as the first: then each
-        entry begins where it would for strings of one length."""
+        """``texts`` if all bytes are present and all strings are as long as the first: each entry
+        then begins where it would for strings of one length."""
         view, at = self._view, self.position - self._start
         if not count or at + 4 > len(view):
             return None

@@ -292,7 +292,7 @@ class _PmFilters:
     def external(
         self, hashes: Hashes, groups: Ints, have: Fetched, reasons: dict[Reason, None]
     ) -> BoolArray:
-        """The same as ``inlined``, from fetched bytes."""
+        """Per row group: False if it holds none of the values, by fetched bytes."""
         some = np.ones(len(groups), np.bool_)
         for at, ranges in enumerate(self.ranges(hashes, groups)):
             parts = [have.get(each) for each in ranges]

@@ -234,7 +234,7 @@ class PmHeader:
         return tuple([column for column in found if self.name(column) == name])
 
     def _searched(self, wanted: bytes) -> tuple[int, ...] | None:
-        """The same, by a search in the names, which lie back to back in the order of the columns.
+        """``named`` by a search in the names, which lie back to back in the order of the columns.
 
         ``None`` where it cannot search, or the name ends as too many other places do.
         """

@@ -136,7 +136,7 @@ class _Joined(BlobChunk):
         return cls(data=np.empty(0, np.uint8), parts=parts, first=first, **arrays)
 
     def taken(self, rows: I64, place: I64) -> Bytes:
-        """The same; ``rows`` ascend."""
+        """The bytes at these places of the filters of ``rows``, which ascend."""
         edges = pairwise(np.searchsorted(rows, self.first).tolist())
         pairs = zip(self.parts, edges, strict=True)
         return np.concatenate([each.data[place[start:stop]] for each, (start, stop) in pairs])
