@@ -196,7 +196,7 @@ class FinerLevels:
 
         columns = stored_columns(self.tree)
         asked = state.units.where(at)
-        # What is a row group already was asked about by the source that split its file.
+        # The source that split a file into row groups was asked this evidence about them already.
         whole = (asked.rows == self.gate.rows[asked.file]) & ~self.grouped[asked.file]
         parts, parent = source.split(asked, columns)
         covered = _covered(asked, parts, parent)[parent]
