@@ -158,11 +158,12 @@ class PaimonFileIndex:
         return -1
 
     def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowSelection:
-        """The rows that may match ``where``: SQL text, or a bound tree.
+        """The rows that may match ``where``: SQL text, or a bound tree. ``time_zone`` is that of
+        timestamps in the text that name none.
 
         A damaged blob is not used; its step gives the reason. ``PredicateError`` for text that is
         not a predicate or names a column that the container does not have, or whose type is not
-        known.
+        known. ``UnsupportedError`` where the number of rows is not known.
         """
         tree = self._bound(where, time_zone) if isinstance(where, str) else where
         rows = self.row_count

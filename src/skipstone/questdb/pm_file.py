@@ -246,7 +246,8 @@ class PmFile:
         )
 
     def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowGroupSelection:
-        """The row groups that may match ``where``: SQL text, or a bound tree.
+        """The row groups that may match ``where``: SQL text, or a bound tree. ``time_zone`` is that
+        of timestamps in the text that name none.
 
         Damaged statistics prove nothing: their step says why. ``PredicateError`` for text that is
         not a predicate or names a column that is not in ``schema``.
