@@ -4,7 +4,7 @@ The candidates for each column of the predicates are the kinds that support its 
 of the conditions on it. A normal build makes them in a temporary directory; Bloom filters and
 indexes of rows, which take long to build, are tried instead (``trial.py``). Each query is then
 planned with sets of them, and the bytes to read are forecast from the pages that are left. So a
-kind that does not help a query, or not beyond the page index, saves nothing.
+kind only saves something if it helps a query more than the page index does.
 
 The queries are predicates with weights. As a file, one predicate to a line:
 

@@ -94,8 +94,7 @@ def _ranges_of(spans: Iterable[Span]) -> list[ByteRange]:
 
 
 def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list[ByteRange]:
-    """``spans`` in order, without overlaps and without the ranges ``but``, which are in order and
-    do not overlap."""
+    """``spans`` in order, each byte once, without the ranges ``but`` (sorted and disjoint)."""
     found: list[ByteRange] = []
     path, end = "", 0
     starts = [(each.path, each.offset) for each in but]

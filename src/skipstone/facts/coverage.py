@@ -199,7 +199,7 @@ def unreadable(matched: MatchedFacts) -> dict[int, str]:
 
 
 def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
-    """Files whose facts have neither an existing ``_pm`` nor a reason why they have none."""
+    """Files without an existing ``_pm``, except those whose facts say why there is none."""
     found = left_out(matched, PM)
     found[matched.file_of_row[(matched.file_of_row >= 0) & matched.has_sidecar("pm")]] = True
     return ~found

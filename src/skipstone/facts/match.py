@@ -1,7 +1,7 @@
 """Which fact rows are about which files of a listing.
 
-A row is about a file of the listing when path and size agree, the mtimes agree in the coarser of
-their units, the etags agree where both sides have one, and the fingerprints are equal. That is
+A row is about a file of the listing when path, size and fingerprint agree, the mtimes agree in the
+coarser of their units, and the etags agree where both sides have one. That is
 ``ObjectId.same_version`` on arrays.
 
 A listing with less information (Spark's has neither etags nor nanoseconds) may match rows that

@@ -235,9 +235,9 @@ def _unreadable(files: Sequence[tuple[str, str]], total: int) -> list[str]:
 class CheckReport(Report):
     """Whether the facts of an index are right and of this table.
 
-    ``fresh``, ``missing`` and ``orphaned`` are counts; ``unreadable`` are files that a build could
-    not read (pairs of path and error), ``stale`` the paths of files that changed since, ``corrupt``
-    the parts, packs or files that could not be read, each with its error. A deep check rebuilt the
+    ``fresh``, ``missing`` and ``orphaned`` are counts. ``unreadable`` are files that a build could
+    not read (pairs of path and error), ``stale`` the paths of files that changed since. ``corrupt``
+    are parts, packs or files that could not be read, each with its error. A deep check rebuilt the
     facts of ``sampled`` files, compared ``compared`` queries with and without skipping, and
     ``filters`` Bloom filters with all values; ``untrue`` says what did not agree. ``encryption`` is
     that of encrypted files, where keys were given, ``repair`` what was done before. ``indexed`` is

@@ -32,9 +32,9 @@ _WIDEST = 100
 class InspectOptions:
     """The options of ``inspect``; most apply to one format only.
 
-    ``rows`` is for stores and Parquet files, ``columns`` to ``keys`` for Parquet files (``keys``
-    is the path of a JSON file), ``where`` to ``data`` for file indexes, ``parquet_size`` and
-    ``no_crc`` for a ``_pm``, ``index_keys`` for an encrypted index.
+    ``rows`` is for stores and Parquet files; ``columns`` to ``keys`` are for Parquet files, and
+    ``keys`` is the path of a JSON file. ``where`` to ``data`` are for file indexes,
+    ``parquet_size`` and ``no_crc`` for a ``_pm``, ``index_keys`` for an encrypted index.
     """
 
     rows: int = 3

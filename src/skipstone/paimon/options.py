@@ -58,8 +58,8 @@ class FileIndexOptions:
     def parse(cls, options: Mapping[str, object]) -> FileIndexOptions:
         """From Paimon's keys and values, as text or as Python values (``True``, ``0.01``).
 
-        ``ValueError`` with the key for one that Paimon does not know, an option of a column that is
-        not listed for the kind, an empty item of a list, and a value that its option cannot have.
+        ``ValueError`` names the key if Paimon does not know it, its column is not listed for the
+        kind, an item of its list is empty, or its option cannot have this value.
         """
         if not options:
             return cls()

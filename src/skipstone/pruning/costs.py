@@ -76,10 +76,10 @@ _FREE_COST = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
-    chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
-    of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
-    stored bytes are read and decoded; ``patience`` see the module. ``at_once`` files are opened
+    """Seconds. ``file``: to open a file and decode its footer. ``chunk``: for the page index of a
+    column chunk. ``page``: for its dictionary page or Bloom filter. ``rows``: to read one index for
+    the rows of a file. ``read``: to begin reading a column chunk. ``bytes_per_second`` is how fast
+    its stored bytes are read and decoded; ``patience`` see the module. ``at_once`` files are opened
     together, and opening them before they are read costs nothing."""
 
     file: float

@@ -3,8 +3,8 @@
 The planner calls it in two phases, so that the planner alone decides what is fetched and when:
 
 1. ``needs(leaves, units, have)`` names the byte ranges of an answer. The planner collects the needs
-   of all evidence of a level, fetches them as one coalesced wave, and repeats until nothing more is
-   needed (a file index takes a head, then a dictionary block, then bitmaps).
+   of all evidence of a level, and fetches them as one coalesced wave. It repeats this until nothing
+   more is needed (a file index takes a head, then a dictionary block, then bitmaps).
 2. ``answer(leaves, units, have)`` gives one ``Answer`` per leaf: ``Bounds`` over the units, or
    ``None`` when it proves nothing, with the ``Reason``.
 

@@ -10,10 +10,10 @@ A third-party kind subclasses ``Index``, sets ``name``, and registers by an entr
 nothing; its stored column survives refresh and compact byte for byte.
 
 ``PerFile`` is the base of the kinds whose stored values lie in memory, one per fact row. Its
-``answer`` does what all of them share: it finds the fact row of each unit, restates the leaf in the
-type that the column had when it was indexed, calls ``bounds_of`` for the rows that have a value,
-and counts the other files, for which it proves nothing. A new kind at this level only implements
-``bounds_of``.
+``answer`` does what all of them share. It finds the fact row of each unit, and restates the leaf in
+the type that the column had when it was indexed. It calls ``bounds_of`` for the rows that have a
+value, and counts the other files, for which it proves nothing. A new kind at this level only
+implements ``bounds_of``.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Pages chain (``page_headers``). Where the chain ends, one of these follows:
     the first part of a footer     row groups before it are complete, and it may hold the schema
     anything else                  lost, up to the next place from which pages chain on
 
-A place after lost bytes counts as the beginning of a page only if the page has the checksum that
-its header states, or if pages chain on from it for long enough, or to the end of the file.
+A place after lost bytes counts as the beginning of a page in two cases: the page has the checksum
+that its header states, or pages chain on from it for long enough, or to the end of the file.
 
 **A torn footer** lacks its last part, or has a damaged middle:
 

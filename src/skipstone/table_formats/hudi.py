@@ -15,7 +15,7 @@ rows out. A later commit says which file of a group it replaced (``prevCommit``)
 whose files are not all there is an error. This can happen to the newest instant before its files
 are listed. So the timeline is read again after the listing, and a newer instant replaces it.
 
-The library has no statistics of files, and no row counts, without opening each file.
+The library would have to open each file for statistics and row counts.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 **Names.** Iceberg identifies columns by ids, plans and facts by names. Both agree as long as no
 schema of the table's history gives a name another id, or an id another name, and every writer
 spells the names alike. The schemas are in the metadata and the manifests, so no data file is opened
-for this. Where a column was renamed, or dropped and added again, or has a default, or the list of
-schemas has a gap, the ids in the footers of the data files say which name each has there
-(``field_ids.py``). A difference in case is another name. Writers replace characters of a name that
-Avro does not allow.
+for this. In some tables a column was renamed, or dropped and added again, or has a default, or the
+list of schemas has a gap. There the ids in the footers of the data files say which name each column
+has (``field_ids.py``). A difference in case is another name. Writers replace characters of a name
+that Avro does not allow.
 
 **Partitions.** A column is a partition column if all files are partitioned by its values. The
 values of other transforms that keep the order are bounds of their source column.

@@ -8,7 +8,7 @@ Nothing is done per column before it is queried. The size of the Parquet file se
 A ``_pm`` without a snapshot of that size belongs to another version, which is a ``FormatError``.
 
 A ``_pm`` keeps QuestDB's type and the physical type, not Parquet's logical type. Name, ID and
-repetition are those of the root field. For a file of another writer it therefore does not
+repetition are those of the root field. So the ``_pm`` of a file of another writer does not
 distinguish int32 from uint32 or a time of day, an instant from a local timestamp, or a struct with
 one leaf from a flat column. A column answers
 
