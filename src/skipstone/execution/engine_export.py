@@ -122,8 +122,7 @@ class EngineExport:
                     raise refused(engine, field.name, str(field.type))
 
     def bounded(self) -> EngineExport:
-        """This export with at most ``_MOST_CUT`` files in part: those with the most rows left
-        out."""
+        """This export with only the ``_MOST_CUT`` files in part that leave out most rows."""
         cut = [file for file in self.files if file.rows is not None]
         if len(cut) <= _MOST_CUT:
             return self

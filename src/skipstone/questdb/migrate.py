@@ -273,7 +273,7 @@ def _files(listing: Listing, home: str) -> Iterator[_Target]:
 
 
 class _Migration:
-    """Migrates one file after the other."""
+    """Migrates single files; several threads may use it at once."""
 
     def __init__(self, storage: Storage, target: Storage, *, dry_run: bool) -> None:
         self.storage, self.target, self.dry_run = storage, target, dry_run
