@@ -136,7 +136,7 @@ def layout_sample(request: AdviceRequest, types: Mapping[str, pa.DataType]) -> L
             text = error.message if isinstance(error, SkipstoneError) else str(error)
             return f"{path} could not be read: {text.removeprefix(f'{path}: ')}"
 
-    with ThreadPoolExecutor(max_workers=8 if request.storage.remote else 2) as pool:
+    with ThreadPoolExecutor(max_workers=_WORKERS if request.storage.remote else 2) as pool:
         found = list(pool.map(one, at))
     read = [each for each in found if isinstance(each, _OfFile)]
     notes = [each for each in found if isinstance(each, str)]

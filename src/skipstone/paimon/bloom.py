@@ -233,12 +233,6 @@ class PaimonBloom(PaimonIndex):
             self.warn(text)
         return reasons
 
-    def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
-        if not count:
-            return ()
-        text = f"not built for {count:,} of {total:,} files"
-        return (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=count),)
-
 
 class _BloomProbe:
     """Keys, and the positions of their probes in filters of different sizes."""

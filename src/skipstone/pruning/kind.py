@@ -280,6 +280,12 @@ class Index(BaseEvidence, ABC):
         other.stored = stored
         return other
 
+    def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
+        if not count:
+            return ()
+        text = f"not built for {count:,} of {total:,} files"
+        return (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=count),)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Index):
             return NotImplemented
@@ -486,12 +492,6 @@ class PerFile(Index):
     def silence(self, leaf: Leaf) -> str:
         """Why the index cannot answer a leaf."""
         return f"says nothing about {leaf.op}"
-
-    def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
-        if not count:
-            return ()
-        text = f"not built for {count:,} of {total:,} files"
-        return (Reason(cause=Cause.ABSENT, subject=self._subject, text=text, units=count),)
 
     @property
     def _subject(self) -> str:
