@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # Rounds after which reads grow beyond the requested bytes: strings in version 1 of a bitmap do not
 # state their total length.
 _PATIENCE = 3
-#: values of a leaf that is asked at most: each is an object, and may take a read
+#: the most values of a leaf that is asked: each is an object, and may take a read
 MOST_KEYS = 10_000
 
 Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
