@@ -24,20 +24,21 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
   is respected.
 - **JSON** of every verb follows a schema: [build](schemas/build.json),
   [explain](schemas/explain.json), [query](schemas/query.json), and so on, `schemas/VERB.json`.
-  `schema_version` grows where a key is removed or gets another meaning; new keys may come at any
+  `schema_version` grows when a key is removed or gets another meaning; new keys may come at any
   time.
-- **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`, or `doctor`
-  found a problem; 2 wrong usage; 3 `check` found something, or not all files could be processed;
-  130 after Ctrl-C. Of `grep` as of other greps: 0 some row matched; 1 none did; 2 an error.
-- **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
-  `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
-  lies, that over the default. The file may have `index-location`, `memory` and
+- **Exit codes**: 0 success; 1 failure, with a line `error: …` and a line `hint: …`, or `doctor`
+  found a problem; 2 wrong usage; 3 `check` or `inspect --verify` found something, or not all files
+  could be processed; 130 after Ctrl-C. `grep` has those of other greps: 0 some row matched; 1 none
+  did; 2 an error.
+- **Settings** come from the first of these that has them: the flag; its environment variable
+  `SKIPSTONE_…`; `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where
+  the table lies; the default. The file may have `index-location`, `memory` and
   `recursive-file-lookup`. It decides where files are written and removed, so it is used only if it
   belongs to you or to root, and no other user can write it; otherwise a warning gives the reason.
 - **Secrets** are never given as flags or in that file. Object stores take them from the
   environment, as their own tools do (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, …).
-- **Completion** of verbs, options, paths, the columns of the table, and index kinds: one line at
-  the end of the start-up file of the shell.
+- **Completion** of verbs, options, paths, the columns of the table, and index kinds: add one line
+  at the end of the start-up file of your shell.
 
   ```sh
   # in ~/.bashrc
