@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 import skipstone
 
-draw_numbers = np.random.default_rng(1)
-orders = draw_numbers.permutation(300_000)
+rng = np.random.default_rng(1)
+orders = rng.permutation(300_000)
 pathlib.Path("shop/orders").mkdir(parents=True)
 for part in range(60):
     rows = slice(part * 5_000, part * 5_000 + 5_000)
@@ -41,7 +41,7 @@ for part in range(60):
         "day": np.datetime64("2026-01-01") + np.arange(300_000)[rows] // 5_000,
         "order_id": orders[rows],
         "country": ["IS" if part % 17 == 4 and n < 9 else "SE" for n in range(5_000)],
-        "amount": draw_numbers.gamma(2, 60, 5_000).round(2),
+        "amount": rng.gamma(2, 60, 5_000).round(2),
     }
     pq.write_table(pa.table(columns), f"shop/orders/part-{part:02}.parquet")
 
@@ -74,7 +74,7 @@ little more than `minmax` and answers `!=` and `IN`, too.""",
 
 
 Picture(table.plan("order_id = 4242"))  # needle""",
-    """One file has it; the filter of the other one says "perhaps", as one in a hundred does.
+    """One file has it. The other one is a false positive, as one file in a hundred is.
 A range of days reads the files of these days:""",
     """Picture(table.plan("day between date'2026-01-20' and date'2026-01-24'"))  # days""",
     """Orders from Iceland are in a few files:""",
