@@ -205,6 +205,9 @@ def types(bench: Workbench) -> None:
 
 @point("first hour: commands for S3A, --py-files and clusters are written down")
 def documented(bench: Workbench) -> None:
-    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-    for command in ("hadoop-aws:$HADOOP", "--py-files skipstone.zip", "PYSPARK_PYTHON=./environ"):
-        assert command in text, command
+    for page, command in (
+        ("storage.md", "hadoop-aws:$HADOOP"),
+        ("install.md", "--py-files skipstone.zip"),
+        ("install.md", "PYSPARK_PYTHON=./environ"),
+    ):
+        assert command in (ROOT / "docs" / page).read_text(encoding="utf-8"), command
