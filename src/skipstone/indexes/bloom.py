@@ -115,6 +115,7 @@ class Bloom(PerFile):
     parameters = ("fpp", "files", "max_bytes")
     cost = 10.0
     joins = True
+    of_elements = True
     ops = frozenset({Op.EQ, Op.IN})
 
     def __init__(

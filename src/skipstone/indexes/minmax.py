@@ -47,6 +47,7 @@ class MinMax(PerFile):
 
     name = "minmax"
     parameters = ("truncate",)
+    of_elements = True
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
     sweeps = True
 

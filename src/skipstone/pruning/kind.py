@@ -216,6 +216,8 @@ class Index(BaseEvidence, ABC):
     joins: ClassVar[bool] = False
     #: the sidecar that holds the index, if any: ``container``
     sidecar: ClassVar[str | None] = None
+    #: whether a column of lists may have it: it then indexes the elements of all lists of a file
+    of_elements: ClassVar[bool] = False
 
     #: the indexes of the same column that are asked in the same plan
     same_column: Sequence[Index] = ()

@@ -138,16 +138,13 @@ def _check_kind(table: OpenTable, index: Index) -> None:
         )
 
 
-_KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
-
-
 def _check_elements(table: OpenTable, index: Index) -> None:
     if not table.is_parquet:
         raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
-    if index.name not in _KINDS_OF_ELEMENTS:
+    if not index.of_elements:
         raise UnsupportedError(
             f"{index!r}: elements of lists are not rows",
-            hint=f"{', '.join(_KINDS_OF_ELEMENTS)} are about whole files",
+            hint="minmax, valuelist and bloomfilter are about whole files",
         )
 
 
