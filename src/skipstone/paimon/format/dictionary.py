@@ -11,9 +11,11 @@
         fixed keys:    s × key
         strings:       s × i32 offset from the first key's | s × (i32 length, bytes)
 
-Codes are 0 … C-1 in the order of the keys. A chunk's first key is in its head only; ``s`` counts
-the keys after it. A chunk takes further keys while their bytes (and, for strings, their offsets)
-fit the chunk size: 16 KiB, but 0 for BOOLEAN, TINYINT and SMALLINT, so that each key is a chunk.
+``keys`` has the bytes of a key: also the first key of a chunk is an i32 length and bytes if it is
+a string. Codes are 0 … C-1 in the order of the keys. A chunk's first key is in its head only; ``s``
+counts the keys after it. A chunk takes further keys while their bytes (and, for strings, their
+offsets) fit the chunk size: 16 KiB, but 0 for BOOLEAN, TINYINT and SMALLINT, so that each key is a
+chunk.
 """
 
 from __future__ import annotations
