@@ -256,7 +256,10 @@ def test_another_time_zone_is_another_expression(root: Path) -> None:
     check(root, "hour(ts) = 5", [], "UTC")
     check(root, "hour(ts) = 5", list(range(FILES)), "Asia/Tokyo")
     check(root, "hour(ts) = 5", [], "Etc/UTC")
+    asked = "the index on the expression was asked for it"
+    assert asked in str(skipstone.Table(root).explain("hour(ts) = 5"))
     text = str(skipstone.Table(root).explain("hour(ts) = 5", time_zone="Asia/Tokyo"))
+    assert asked not in text
     assert "in this session it is hour(ts) :: int /* ts timestamp, in Asia/Tokyo */" in text
 
 

@@ -80,10 +80,10 @@ _MOST_CASES = 500
 
 
 def _answered(part: Bound) -> Bound:
-    """Notes in the reason of an ``Opaque`` that an index on an expression answers it."""
+    """Notes in the reason of an ``Opaque`` that the index on an expression was asked for it."""
     if not isinstance(part, Opaque):
         return part
-    return replace(part, reason=f"{part.reason}; an index on an expression answers it")
+    return replace(part, reason=f"{part.reason}; the index on the expression was asked for it")
 
 
 def _about_expressions(known: Bound) -> Bound | None:
