@@ -1,4 +1,5 @@
-"""docs/architecture.md is true: its modules exist, and every format module is in its index."""
+"""docs/architecture.md and CONTRIBUTING.md are true: the modules that they name exist, and every
+format module is in the index of byte layouts."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from tests.house import INNER_ORDER, ORDER
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src" / "skipstone"
-NAMED = set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", PAGE))
+RULES = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", PAGE + RULES))
 
 # Where byte layouts are implemented; compiled copies of kernels and shared values have no layout.
 LAYOUTS = ("*/format/*.py", "parquet/encodings/*.py", "parquet/thrift/*.py")
 NO_LAYOUT = re.compile(r"__init__|encodings/(jit|jit_runs|kernels)\.py$")
 
 
-def test_every_module_that_the_page_names_exists() -> None:
+def test_every_module_that_the_pages_name_exists() -> None:
     assert len(NAMED) >= 100
     missing = [name for name in NAMED if not (SOURCE / name).is_file()]
     # Tests and other folders are named from the root of the repository.
