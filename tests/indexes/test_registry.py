@@ -83,7 +83,7 @@ def test_several_at_once_each_counted_once() -> None:
     made = parse_indexes(["id:minmax", MinMax("id"), "id:bloom"])
     assert made == [MinMax("id"), Bloom("id")]
     assert parse_indexes("id:minmax") == [MinMax("id")]
-    assert known_kinds()[:4] == ["minmax", "valuelist", "bloom", "ngram"]
+    assert known_kinds()[:3] == ["minmax", "valuelist", "bloom"]
 
 
 # -- by entry point -------------------------------------------------------------------------------
