@@ -13,8 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.metadata import FileMetaData
+import skipstone
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.metadata import (
+    DataPageHeader,
+    DataPageHeaderV2,
+    FileMetaData,
+    PageHeader,
+)
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from tests.fuzz.mutate import mutated
 from tests.parquet.reading.bulk import by_arrow, opened, part, read_together, same
 
@@ -117,6 +125,64 @@ def test_texts_of_an_encoding_that_the_footer_does_not_list_are_left_alone(tmp_p
     assert found is not None
     assert not found.done.any()
     assert files[0].read_rows(["a"]).column(0).to_pylist() == ["a" * 5_000] * 200
+
+
+def _header(type: PageType, size: int, values: tuple[int, int]) -> bytes:
+    """A page header with the structs of both versions, each with its number of values."""
+    return PageHeader(
+        type=type,
+        uncompressed_page_size=size,
+        compressed_page_size=size,
+        data_page_header=DataPageHeader(
+            num_values=values[0],
+            encoding=Encoding.PLAIN,
+            definition_level_encoding=Encoding.RLE,
+            repetition_level_encoding=Encoding.RLE,
+        ),
+        data_page_header_v2=DataPageHeaderV2(
+            num_values=values[1],
+            num_nulls=0,
+            num_rows=values[1],
+            encoding=Encoding.PLAIN,
+            definition_levels_byte_length=0,
+            repetition_levels_byte_length=0,
+        ),
+    ).to_bytes()
+
+
+def test_values_of_a_struct_that_is_not_of_the_type_of_its_page_move_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chunk has no values, and a later one twice as many: the other structs hide both."""
+    monkeypatch.setattr(KERNELS, "disabled", True)
+    rows, field = 40, pa.field("a", pa.int64(), nullable=False)
+    for number in range(FILES):
+        path = tmp_path / f"{number:02}.parquet"
+        values = np.arange(number * rows, (number + 1) * rows)
+        table = pa.table([pa.array(values)], schema=pa.schema([field]))
+        pq.write_table(table, path, use_dictionary=False, compression="none")
+        data, body = path.read_bytes(), values.tobytes()
+        stop = len(data) - 8
+        footer = FileMetaData.from_bytes(
+            data[stop - int.from_bytes(data[stop : stop + 4], "little") : stop]
+        )
+        if number == 8:
+            page = _header(PageType.INDEX_PAGE, len(body), (rows, rows)) + body
+        elif number == 12:
+            page = _header(PageType.DATA_PAGE, 2 * len(body), (2 * rows, rows)) + 2 * body
+        else:
+            page = _header(PageType.DATA_PAGE, len(body), (rows, rows)) + body
+        (group,) = footer.row_groups
+        (chunk,) = group.columns
+        assert chunk.meta_data is not None
+        size = {"total_compressed_size": len(page), "total_uncompressed_size": len(page)}
+        meta = replace(chunk.meta_data, data_page_offset=4, **size)
+        chunks = (replace(chunk, meta_data=meta),)
+        made = replace(footer, row_groups=(replace(group, columns=chunks),)).to_bytes()
+        path.write_bytes(b"PAR1" + page + made + len(made).to_bytes(4, "little") + b"PAR1")
+    table = skipstone.Table(str(tmp_path))
+    with pytest.raises(FormatError, match="values"):
+        table.query()
 
 
 @given(st.integers(0, 1 << 32), st.integers(0, FILES - 1))

@@ -40,7 +40,17 @@ from skipstone.parquet.pages.page import Page, walk_pages
 from skipstone.parquet.pages.page_headers import INDICES
 from skipstone.parquet.thrift.compact import I32, STRUCT
 from skipstone.parquet.thrift.kernel_lanes import FEW, Lanes, OutError, Round, over_lanes
-from skipstone.parquet.thrift.kernel_wire import ENDS, STACK, failed, field, skip, zigzag
+from skipstone.parquet.thrift.kernel_wire import (
+    ENDS,
+    MISSING,
+    OTHER_TYPE,
+    STACK,
+    TWICE,
+    failed,
+    field,
+    skip,
+    zigzag,
+)
 from skipstone.parquet.thrift.structs import field_ids
 
 from .arrow_footer import ArrowChunks, ArrowFrame
@@ -64,7 +74,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_DATA: Final = int(PageType.DATA_PAGE)
+_DATA_V2: Final = int(PageType.DATA_PAGE_V2)
 _HEADER = field_ids(PageHeader)
+_TYPE: Final = _HEADER["type"]
 _SIZE: Final = _HEADER["uncompressed_page_size"]
 _STORED: Final = _HEADER["compressed_page_size"]
 _V1: Final = _HEADER["data_page_header"]
@@ -77,23 +90,31 @@ _VALUES: Final = field_ids(DataPageHeader)["num_values"]
 
 def pages(data: Any, at: Any, end: Any, left: Any, most: Any, stack: Any) -> Any:
     """The place after the pages with the ``left`` values of a chunk; negative where they hold
-    another number of values, end beyond the chunk, or claim more than ``most`` bytes."""
+    another number of values, end beyond the chunk, or claim more than ``most`` bytes. A header has
+    one struct of values, that of its type: Arrow would count those of another."""
     while left > 0:
         previous = 0
+        type = -1
         size = -1
         stored = -1
         values = -1
+        form = -1
         while True:
             kind, previous, at = field(data, at, end, previous)
             if at < 0:
                 return at
             if kind == 0:
                 break
-            if kind == I32 and previous == _SIZE:
+            if kind == I32 and previous == _TYPE:
+                type, at = zigzag(data, at, end)
+            elif kind == I32 and previous == _SIZE:
                 size, at = zigzag(data, at, end)
             elif kind == I32 and previous == _STORED:
                 stored, at = zigzag(data, at, end)
             elif kind == STRUCT and previous in (_V1, _V2):
+                if form >= 0:
+                    return failed(at, TWICE)
+                form = previous
                 last = 0
                 while True:
                     kind, last, at = field(data, at, end, last)
@@ -114,7 +135,11 @@ def pages(data: Any, at: Any, end: Any, left: Any, most: Any, stack: Any) -> Any
         if size < 0 or size > most or stored < 0 or stored > end - at:
             return failed(at, ENDS)
         at = at + stored
-        if values >= 0:
+        if (type == _DATA) != (form == _V1) or (type == _DATA_V2) != (form == _V2):
+            return failed(at, OTHER_TYPE)
+        if form >= 0:
+            if values < 0:
+                return failed(at, MISSING)
             left = left - values
     if left < 0:
         return failed(at, ENDS)
