@@ -175,8 +175,12 @@ def test_values_of_a_struct_that_is_not_of_the_type_of_its_page_move_no_others(
         (group,) = footer.row_groups
         (chunk,) = group.columns
         assert chunk.meta_data is not None
-        size = {"total_compressed_size": len(page), "total_uncompressed_size": len(page)}
-        meta = replace(chunk.meta_data, data_page_offset=4, **size)
+        meta = replace(
+            chunk.meta_data,
+            data_page_offset=4,
+            total_compressed_size=len(page),
+            total_uncompressed_size=len(page),
+        )
         chunks = (replace(chunk, meta_data=meta),)
         made = replace(footer, row_groups=(replace(group, columns=chunks),)).to_bytes()
         path.write_bytes(b"PAR1" + page + made + len(made).to_bytes(4, "little") + b"PAR1")
