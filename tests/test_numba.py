@@ -181,6 +181,47 @@ print("ends", flush=True)
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_fork_takes_no_lock_of_a_thread_that_it_lacks() -> None:
+    code = """
+import os, signal, sys, threading, types
+from skipstone._numba import CompiledKernels
+
+begun, ends = threading.Event(), threading.Event()
+
+def module(name, compiled):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].compiled = compiled
+    sys.modules[name].warm_up = print
+
+def loads():
+    begun.set()
+    ends.wait()
+    return "loaded"
+
+module("slow", loads)
+module("quick", lambda: "kernels")
+slow = CompiledKernels(module="slow", once=0, patience=0.0)
+quick = CompiledKernels(module="quick", once=0)
+assert slow.for_work(1) is None
+begun.wait()
+if not (fork := os.fork()):
+    signal.alarm(60)
+    print("fork", quick.for_work(1), slow.for_work(1), flush=True)
+    os._exit(0)
+os.waitpid(fork, 0)
+ends.set()
+slow._compiler.join()
+if not (fork := os.fork()):
+    print("later fork", quick.for_work(1), slow.for_work(1), flush=True)
+    os._exit(0)
+os.waitpid(fork, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if "fork" in line]
+    assert lines == ["fork None None", "later fork kernels loaded"]
+
+
 KERNELS = """
 import os
 from dataclasses import dataclass

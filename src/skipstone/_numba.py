@@ -24,6 +24,9 @@ When its parent ends, the child ends after the kernel that it compiles, at least
 does not wait for it; the next process goes on, because each kernel is on disk by itself. Several
 processes have a child each, but only one child at a time compiles into a folder.
 
+A process that is forked while such a thread imports, loads or compiles stays with the plain twins
+of what is not loaded: locks that the thread holds are never released in the fork.
+
 The thread compiles where no child can do it: nothing is kept on disk, ``sys.executable`` is not
 Python, or the child failed. Then a process that ends waits for one kernel at most.
 
@@ -119,6 +122,8 @@ class CompiledKernels(Generic[K]):
     def _load_or_none(self) -> K | None:
         if self.disabled:
             return None
+        if _IN_FORK.is_set():  # only what ``warm_up`` has loaded takes no lock
+            return self._loaded if self.patience is not None else None
         try:
             if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
                 if self.patience is not None:
@@ -139,9 +144,8 @@ class CompiledKernels(Generic[K]):
         """The kernels, or ``None`` while they are compiled."""
         if self._loaded is None:
             with self._lock:
-                # A fork of the process goes on with plain code: it lacks the thread, and locks that
-                # the thread held stay locked.
                 if self._compiler is None:
+                    _COMPILING.add(self)
                     self._compiler = threading.Thread(target=self._compile, name="skipstone-jit")
                     self._waits_until = time.monotonic() + (self.patience or 0.0)
                     self._compiler.start()
@@ -168,10 +172,27 @@ class CompiledKernels(Generic[K]):
             self.disabled = True
         finally:
             self._settled.set()
+            _COMPILING.discard(self)
 
+
+# Those whose thread imports, loads or compiles. A fork of the process lacks the thread, and locks
+# that it held stay locked, some of them numba's: a fork goes on with what it can call.
+_COMPILING: Final = set[CompiledKernels[Any]]()
+_IN_FORK: Final = threading.Event()
 
 # numba's modules import each other: two threads that import it at once may find one half made.
 _IMPORTING = threading.RLock()
+
+
+def _after_fork() -> None:
+    if _COMPILING or not _IMPORTING.acquire(blocking=False):
+        _IN_FORK.set()
+    else:
+        _IMPORTING.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _compiled(module: str) -> Any:
