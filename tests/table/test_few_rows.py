@@ -271,6 +271,18 @@ def test_lookups(lake: Path, indexed: skipstone.Table, where: str) -> None:
             assert taken or columns is not None
 
 
+def test_texts_that_do_not_fit_into_one_array(
+    indexed: skipstone.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each file do."""
+    where = CONDITIONS[0]
+    monkeypatch.setattr(few_rows, "MOST_STRINGS", 1)
+    with few(0.2) as taken:
+        assert indexed.query(where).equals(rows_for(where))
+    assert taken
+    assert not any(taken)
+
+
 # A row index leaves six of ten rows in runs, or three of four.
 RUNS = f"small IN ({', '.join(map(str, range(60)))})"
 MOST = f"small IN ({', '.join(str(each) for each in range(100) if each % 4)})"

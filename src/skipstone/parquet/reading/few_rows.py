@@ -30,6 +30,7 @@ from .bulk_chunks import (
     CODEC,
     FIRST,
     LENGTH,
+    MOST_STRINGS,
     NUMBER_WIDTHS,
     OFFSET,
     ROWS,
@@ -108,6 +109,7 @@ def read_few_rows(
     groups = list(_groups(sizes.tolist(), most))
     buffer, plain = _ReusedMemory(room or new_memory), _ReusedMemory(room or new_memory)
     made: list[list[pa.Array]] = []
+    taken, stored = np.zeros(len(kinds), np.int64), 0
     for start, stop in groups:
         some = parts[start:stop]
         chosen = every if len(groups) == 1 else _chosen(some, range(len(kinds)), kernels)
@@ -132,6 +134,10 @@ def read_few_rows(
             made.append([column.values_of(*each) for each in zip(kinds, where, size, strict=True)])
         except (FormatError, MemoryError):
             return None
+        stored += len(data)
+        taken += [each.nbytes for each in made[-1]]
+        if taken.max() > min(limit_of(memory, stored), MOST_STRINGS):
+            return None  # long texts, which do not fit into one array
     columns = zip(*made, strict=True)
     return [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in columns]
 
