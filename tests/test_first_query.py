@@ -223,13 +223,13 @@ def test_queries_of_many_files_import_no_pyarrow_compute(tmp_path: Path) -> None
     """A row index, numbers, and texts of each way of LIKE."""
     for number in range(40):
         rows = range(number, 4000, 40)
-        table = {
+        data = {
             "row": list(rows),
             "amount": [row % 97 / 4 for row in rows],
             "kind": [f"k-{row % 7}" for row in rows],
             "user": [f"u-{row:05}" for row in rows],
         }
-        pq.write_table(pa.table(table), tmp_path / f"{number}.parquet")
+        pq.write_table(pa.table(data), tmp_path / f"{number}.parquet")
     table = skipstone.Table(str(tmp_path))
     table.build(indexes=["kind:bitmap"], pm="none")
     asked = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.naming import Naming, Namings
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.table_schema import FileSchema
-    from skipstone.table_formats import Snapshot
+    from skipstone.table_formats import TableSnapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,7 +57,7 @@ class TableColumns:
 
     @classmethod
     def of(
-        cls, schema: FileSchema, partitions: PartitionColumns, snapshot: Snapshot | None = None
+        cls, schema: FileSchema, partitions: PartitionColumns, snapshot: TableSnapshot | None = None
     ) -> TableColumns:
         """``schema`` is that of the files, and ``snapshot`` that of a table of a table format."""
         defaults = {each.name for each in schema.spark if EXISTS_DEFAULT in (each.metadata or {})}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import ByteRange, Listing, Storage
-    from skipstone.table_formats import Snapshot
+    from skipstone.table_formats import TableSnapshot
 
 
 class Engine:
@@ -92,7 +92,7 @@ class Engine:
         partitions: PartitionColumns,
         ends: Callable[[], IntArray] | None = None,
         chunks: Callable[[Sequence[int]], Sequence[ByteRange]] | None = None,
-        snapshot: Snapshot | None = None,
+        snapshot: TableSnapshot | None = None,
     ) -> Footers:
         """The footers of these files; none is opened yet. ``schema`` is that of all files; its
         canonical types are those that predicates are bound to. ``ends`` and ``chunks`` as for

@@ -9,10 +9,10 @@ The list is a Parquet file with one row per data file, encrypted with the footer
     aad_file_unique   binary   the value of the file at its encryption; null until then
 
 The AAD prefix of the list is that of the empty path: the beginning of all prefixes of the table,
-and "/". Both columns are authenticated. So nobody without the key can remove a file from the list,
-or replace a file by an older version of it. The list is written before the first file is encrypted,
-with the name of the table, and again after the last. Files that others add to the table are on the
-list only after they are encrypted, too.
+and "/". Both columns are authenticated. So only a holder of the key can remove a file from the
+list, or replace a file by an older version of it. The list is written before the first file is
+encrypted, with the name of the table, and again after the last. Files that others add to the table
+are on the list only after they are encrypted, too.
 
 The AAD prefix of a file binds it to its table and to its place there:
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.pruning.plan import Plan
-    from skipstone.table_formats import Snapshot
+    from skipstone.table_formats import TableSnapshot
 
     from .open_table import OpenTable
     from .planning import PlanRequest
@@ -110,7 +110,7 @@ def connector_frame(
 
 
 def _opened(
-    spark: SparkSession, path: str, snapshot: Snapshot, options: Mapping[str, str]
+    spark: SparkSession, path: str, snapshot: TableSnapshot, options: Mapping[str, str]
 ) -> DataFrame:
     """All rows of the version, read by the connector."""
     how = snapshot.connector
@@ -194,7 +194,7 @@ class Ranges:
     gone: NDArray[np.bool_]
 
 
-def _chosen(snapshot: Snapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
+def _chosen(snapshot: TableSnapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
     """The conditions that together leave out the most bytes."""
     if plan.keep.all() or len({each.lower() for each in columns}) < len(columns):
         return []
@@ -209,7 +209,7 @@ def _chosen(snapshot: Snapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
     return chosen
 
 
-def _known(snapshot: Snapshot, columns: list[str]) -> Iterator[tuple[str, Intervals]]:
+def _known(snapshot: TableSnapshot, columns: list[str]) -> Iterator[tuple[str, Intervals]]:
     """The first columns whose values the format knows, partition columns before others."""
     schema = snapshot.table_schema.merged.spark
     # A file that lacks a column with a default has no bounds of what is read there.
@@ -319,7 +319,7 @@ def _text(value: int | bytes, type: pa.DataType) -> str | None:
 
 
 def _scan(
-    path: str, snapshot: Snapshot, plan: Plan | None, left: NDArray[np.bool_], reason: str
+    path: str, snapshot: TableSnapshot, plan: Plan | None, left: NDArray[np.bool_], reason: str
 ) -> Scan:
     """The scan for ``last_scan`` and ``explain``: the files that the ranges keep. The connector may
     leave out more by ``where``."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
-from .snapshot import Snapshot, SnapshotListing, SnapshotSource, SnapshotTable
+from .snapshot import SnapshotListing, SnapshotSource, SnapshotTable, TableSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .iceberg import IcebergSource
 
 __all__ = [
-    "Snapshot",
     "SnapshotListing",
     "SnapshotSource",
     "SnapshotTable",
+    "TableSnapshot",
     "open_named",
     "open_table",
 ]

@@ -41,7 +41,7 @@ from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Fields, FieldWithId, FilesByIds
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import Connector, FileStatistics, Snapshot, instant, outer_bounds
+from .snapshot import Connector, FileStatistics, TableSnapshot, instant, outer_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +116,7 @@ class DeltaSource(DirectorySource):
         self._files = FilesByIds()
         self._seen: list[str] | None = None
 
-    def _newest(self) -> tuple[int, Callable[[], Snapshot]]:
+    def _newest(self) -> tuple[int, Callable[[], TableSnapshot]]:
         if not self.pinned:
             # Listed before the update, so that a commit in between changes the next list.
             names = self._names_in_log()
@@ -135,7 +135,7 @@ class DeltaSource(DirectorySource):
         except OSError:
             return None  # the library reports what is wrong
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> TableSnapshot:
         table = self._table
         self._check_protocol()
         schema = pa.schema(table.schema().to_arrow()).remove_metadata()
@@ -150,7 +150,7 @@ class DeltaSource(DirectorySource):
         named = [physical] * len(paths)
         if mode == "id":
             named = self._by_ids(files.column("path").to_pylist())
-        return Snapshot(
+        return TableSnapshot(
             format=FORMAT,
             version=str(table.version()),
             reopened=str(table.version()),

@@ -38,7 +38,7 @@ from skipstone.predicate.types import is_list
 
 from .field_ids import READERS
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import FileStatistics, Snapshot, canonical_schema, instant, known_time
+from .snapshot import FileStatistics, TableSnapshot, canonical_schema, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,12 +66,12 @@ class HudiSource(DirectorySource):
         if self.pinned:
             self._at = self._named(version, timestamp)
 
-    def _newest(self) -> tuple[list[str], Callable[[], Snapshot]]:
+    def _newest(self) -> tuple[list[str], Callable[[], TableSnapshot]]:
         table, instants = self._open()
         # The list changes with each commit and each rollback.
         return [each.timestamp for each in instants], partial(self._settled, table, instants)
 
-    def _settled(self, table: Any, instants: Sequence[Any]) -> Snapshot:
+    def _settled(self, table: Any, instants: Sequence[Any]) -> TableSnapshot:
         """The snapshot. A writer creates the file of a commit on a local disk, then fills it."""
         for wait in _WAITS:
             try:
@@ -117,7 +117,7 @@ class HudiSource(DirectorySource):
             )
         return str(found[-1].timestamp)
 
-    def _read(self, table: Any, instants: Sequence[Any]) -> Snapshot:
+    def _read(self, table: Any, instants: Sequence[Any]) -> TableSnapshot:
         self._check(table, instants)
         found = [each for each in instants if not self.pinned or each.timestamp <= self._at]
         slices = []
@@ -146,7 +146,7 @@ class HudiSource(DirectorySource):
             for each in slices
         )
         version = found[-1].timestamp if found else "0"
-        return Snapshot(
+        return TableSnapshot(
             format=FORMAT,
             version=version,
             reopened=version,

@@ -39,7 +39,7 @@ from skipstone.pruning import RowSet
 from .iceberg_columns import DataFile, IcebergNames, IcebergStatistics, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, TableState, side_by_side
 from .libraries import failing, library, store_options
-from .snapshot import Connector, LazyRows, Snapshot, instant, known_time
+from .snapshot import Connector, LazyRows, TableSnapshot, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ class IcebergSource:
         self.pinned = version is not None or timestamp is not None
         self._files, self._names = _Files(), IcebergNames(name)
         self._equality = EqualityDeletes(name)
-        self._last: tuple[Any, Snapshot] | None = None
+        self._last: tuple[Any, TableSnapshot] | None = None
         self._table: Any = None
         self._newest()
         self._at = self._snapshot_of(version, timestamp) if self.pinned else None
@@ -106,7 +106,7 @@ class IcebergSource:
         found = {name: str(known[_OPTIONS[name]]) for name in own if known.get(_OPTIONS[name])}
         return {**found, **self._options}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         """See ``SnapshotSource``."""
         with self._lock:
             if not self.pinned:
@@ -129,7 +129,7 @@ class IcebergSource:
     def _snapshot_of(
         self, version: int | str | None, timestamp: str | datetime | None
     ) -> tuple[Any, Any]:
-        """A snapshot with its schema, or with that of ``Snapshot.reopened``; 0 is none."""
+        """A snapshot with its schema, or with that of ``TableSnapshot.reopened``; 0 is none."""
         table, said = self._table, version
         if timestamp is not None:
             said = f"at {instant(timestamp)}"
@@ -170,7 +170,7 @@ class IcebergSource:
             return self._at
         return self._table.current_snapshot(), self._table.schema()
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> TableSnapshot:
         table, specs = self._table, self._table.specs()
         found, fields = self._snapshot_and_fields()
         data, deletes = self._files.of(found, table.io)
@@ -192,7 +192,7 @@ class IcebergSource:
         version = "0" if found is None else str(found.snapshot_id)
         at = {"versionAsOf": version} if self.pinned and found is not None else {}
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
-        return Snapshot(
+        return TableSnapshot(
             format=FORMAT,
             version=version,
             paths=[each.path for each in data],

@@ -95,7 +95,7 @@ class EqualityDeletes:
         self._keys: dict[str, _Stored] = {}
 
     def of(self, state: TableState, deletes: Sequence[DataFile]) -> DeletedByValues:
-        """The deletes of a snapshot. If one that was known is gone, everything is looked up anew:
+        """The deletes of a snapshot. If one that was known is gone, everything is looked up again:
         the rows that it deleted may be back."""
         now = {each.path: each for each in deletes}
         if not self._order.keys() <= now.keys():

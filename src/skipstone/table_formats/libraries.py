@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
-    from .snapshot import Snapshot
+    from .snapshot import TableSnapshot
 
 
 @contextmanager
@@ -57,13 +57,13 @@ class DirectorySource(ABC):
         self.root, self.given = root, (root, options, version, timestamp)
         self.pinned = version is not None or timestamp is not None
         self._lock = Lock()
-        self._last: tuple[Any, Snapshot] | None = None
+        self._last: tuple[Any, TableSnapshot] | None = None
         self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.given
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         """See ``SnapshotSource``."""
         with self._lock:
             if self._last is None or not self.pinned:
@@ -79,7 +79,7 @@ class DirectorySource(ABC):
         """Opens the table that was ``given``."""
 
     @abstractmethod
-    def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
+    def _newest(self) -> tuple[Any, Callable[[], TableSnapshot]]:
         """A value that changes with each commit, and a function that reads the current snapshot, or
         the one that was named."""
 

@@ -45,7 +45,14 @@ from skipstone.pruning import RowSet
 
 from .field_ids import Fields, FieldWithId, former_names, naming_of
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import FileStatistics, Snapshot, canonical_schema, instant, known_time, outer_bounds
+from .snapshot import (
+    FileStatistics,
+    TableSnapshot,
+    canonical_schema,
+    instant,
+    known_time,
+    outer_bounds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -103,7 +110,7 @@ class PaimonSource(DirectorySource):
         if self.pinned:
             self._table = self._selected(version, timestamp)
 
-    def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
+    def _newest(self) -> tuple[Any, Callable[[], TableSnapshot]]:
         if self.pinned:
             return None, self._read
         self._table = self._open()
@@ -170,7 +177,7 @@ class PaimonSource(DirectorySource):
         file_io, path = self._table.file_io, self._table.table_path
         return self._table_type(file_io, identifier, path, schema)
 
-    def _read(self) -> Snapshot:
+    def _read(self) -> TableSnapshot:
         table = self._table
         if table.options.query_auth_enabled:
             raise UnsupportedError(
@@ -193,7 +200,7 @@ class PaimonSource(DirectorySource):
         namings = [named[each.file.schema_id] for each in files]
         made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
         version = "0" if found is None else str(found.id)
-        return Snapshot(
+        return TableSnapshot(
             format=FORMAT,
             version=self._name or version,
             reopened=self._name or f"{version}@{table.table_schema.id}",

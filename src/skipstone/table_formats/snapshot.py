@@ -1,8 +1,8 @@
 """The snapshot of a table of a table format: all that a plan gets from the format's library.
 
-A ``SnapshotSource`` is a format. It returns a ``Snapshot`` with everything that the format knows
-about its data files: paths and sizes, partition values, the schema of the table, statistics and
-deleted rows. Data files never change, so facts about them hold in every snapshot that has them.
+A ``SnapshotSource`` is a format. It returns a ``TableSnapshot`` with everything that the format
+knows about its data files: paths and sizes, partition values, the schema of the table, statistics
+and deleted rows. Data files never change, so facts about them hold in every snapshot that has them.
 
 The storage is listed too, once for a snapshot, for the identities that facts and readers compare
 (``identity.py``): the times of a log are not those of the storage, and a log has no etags. A file
@@ -120,7 +120,7 @@ class Connector:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Snapshot:
+class TableSnapshot:
     """One version of a table, as its format has it. Arrays are over the files, sorted by path.
 
     - ``format``, ``version``: for people; ``reopened``: the version by which a source has the same
@@ -233,7 +233,7 @@ class SnapshotSource(Protocol):
     def pinned(self) -> bool:
         """Whether a version or a time was named."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         """The newest snapshot, or the one that was named; the same object while it is the same."""
 
 
@@ -241,14 +241,14 @@ class SnapshotSource(Protocol):
 class _Kept:
     """A ``SnapshotSource`` of one snapshot."""
 
-    kept: Snapshot
+    kept: TableSnapshot
     pinned: ClassVar[bool] = True
 
     @property
     def format(self) -> str:
         return self.kept.format
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         return self.kept
 
 
@@ -257,7 +257,7 @@ class SnapshotListing(Listing):
     """The data files of a snapshot, in its order, with the identities that the storage has.
     ``sidecars`` are those of Paimon's file indexes, by the path of the data file."""
 
-    snapshot: Snapshot
+    snapshot: TableSnapshot
     sidecars: Mapping[str, ObjectId]
 
     @property
@@ -309,7 +309,7 @@ class SnapshotTable:
         """Makes the next listing read the storage."""
         self._last = None
 
-    def _matched(self, snapshot: Snapshot, stored: Listing) -> SnapshotListing:
+    def _matched(self, snapshot: TableSnapshot, stored: Listing) -> SnapshotListing:
         below = f"{self.root.rstrip('/')}/"
         outside = [path for path in snapshot.paths if not path.startswith(below)]
         if outside:
@@ -361,7 +361,7 @@ class SnapshotTable:
 
 
 def known_time(made: datetime | None) -> Callable[[], datetime | None]:
-    """A value for ``Snapshot.committed`` where the time is known already; it can be pickled."""
+    """``TableSnapshot.committed`` where the time is known already; it can be pickled."""
     return partial(_same, made)
 
 
