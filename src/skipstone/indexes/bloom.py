@@ -114,8 +114,7 @@ class Bloom(PerFile):
     name = "bloomfilter"
     parameters = ("fpp", "files", "max_bytes")
     cost = 10.0
-    joins = True
-    of_elements = True
+    joins = of_elements = True
     ops = frozenset({Op.EQ, Op.IN})
 
     def __init__(
