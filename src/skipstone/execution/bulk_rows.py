@@ -149,7 +149,7 @@ class BatchReader:
         places = arrow(at)
         try:
             have = {
-                name: pc.take(column, places)
+                name: _values_at(column, places)
                 for name, column in _by_field(read.columns).items()
                 if name in self.wanted
             }
@@ -288,7 +288,7 @@ def _rest(
             whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
                 places = arrow(at)
-                some = {name: pc.take(each, places) for name, each in whole.columns.items()}
+                some = {name: _values_at(each, places) for name, each in whole.columns.items()}
         if some is not None:
             return some
     later = [
@@ -370,7 +370,14 @@ def _taken(pieces: Sequence[BulkPiece], room: Room) -> Sequence[Any] | None:
         return None
     starts = [0, *stops[:-1].tolist()]
     at = arrow(np.concatenate([a + each for a, each in zip(starts, chosen, strict=True)]))
-    return [pc.take(array, at) for array in found.arrays]
+    return [_values_at(array, at) for array in found.arrays]
+
+
+def _values_at(column: Any, places: pa.Array) -> pa.Array:
+    """Values of a ``BulkColumn``, or of a column of Arrow, whose ``take`` imports
+    ``pyarrow.compute``."""
+    is_arrow = isinstance(column, pa.ChunkedArray | pa.Array)
+    return pc.take(column, places) if is_arrow else column.take(places)
 
 
 def _chosen(
