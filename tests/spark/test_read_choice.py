@@ -327,6 +327,6 @@ def test_a_function_of_the_session_is_left_to_spark(spark: SparkSession, tmp_pat
     spark.udf.register("one_more", lambda value: value + 1, "bigint")
     found = table.read(spark, "one_more(id) = 13 AND id < 15")
     assert [row.id for row in found.collect()] == [12]
-    assert "its session may have it" in str(table.explain("one_more(id) = 13", spark=spark))
+    assert "the session may define it" in str(table.explain("one_more(id) = 13", spark=spark))
     with pytest.raises(PredicateError, match="no function one_more"):
         table.explain("one_more(id) = 13")
