@@ -266,7 +266,7 @@ def retrofit(
     metavar="OUT",
     shell_complete=paths,
     required=True,
-    help="The new directory.",
+    help="The directory to write; it must not exist yet.",
 )
 @click.option(
     "--curve",
