@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.questdb.format import layout, writer
-from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.pm import ChunkStats, Pm
 from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
 from tests.questdb.format.row_groups import PmChunk, PmRowGroup
@@ -365,3 +365,32 @@ def test_a_section_that_its_flag_promises_must_be_there() -> None:
         file[-16] = flag
         with pytest.raises(FormatError, match="FOOTER_LENGTH"):
             Pm(file).snapshot()
+
+
+def values(stats: ChunkStats, end: layout.End) -> tuple[list[bytes], list[bool]]:
+    data, offsets, valid = stats.blobs(end)
+    return [bytes(data[a:b]) for a, b in pairwise(offsets.tolist())], valid[:, 0].tolist()
+
+
+BOUND = st.none() | st.binary(min_size=1, max_size=8) | st.binary(min_size=9, max_size=40)
+
+
+@given(st.lists(st.lists(st.tuples(BOUND, BOUND), max_size=4), min_size=1, max_size=6))
+def test_the_statistics_of_several_files_side_by_side_are_those_of_each(
+    files: list[list[tuple[bytes | None, bytes | None]]],
+) -> None:
+    parts, expected = [], []
+    for groups in files:
+        held = tuple(
+            PmRowGroup(num_rows=9, chunks=(replace(longs(0, 9), min=low, max=high),))
+            for low, high in groups
+        )
+        snapshot = Pm(write(PmHead(columns=(TEXT,)), held, FOOTER)).snapshot()
+        parts.append(snapshot.stats([0]))
+        expected += groups
+    together = ChunkStats.side_by_side(parts)
+    for at, end in enumerate(layout.BOUNDS):
+        wanted = [each[at] for each in expected]
+        known = [each is not None for each in wanted]
+        assert values(together, end) == ([each or b"" for each in wanted], known)
+        assert values(together, end)[0] == [v for part in parts for v in values(part, end)[0]]

@@ -160,7 +160,7 @@ def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) 
 
     ``FormatError`` where a statistic lies outside its file.
     """
-    whole = parts[0] if len(parts) == 1 else _side_by_side(parts)
+    whole = ChunkStats.side_by_side(parts)
     chunks = whole.chunks
     one_each = chunks["NUM_VALUES"][:, 0] == rows.astype(np.uint64)
     counts, counted = whole.null_count()
@@ -172,7 +172,7 @@ def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) 
     unusual = not sure.all()
     if unusual:
         nulls = np.where(sure, nulls, -1)
-    found, known = _values(stored, whole, parts)
+    found, known = _values(stored, whole)
     if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
         known &= np.stack([whole.exact(end)[:, 0] for end in BOUNDS])
     if unusual or nulls.any():
@@ -189,13 +189,6 @@ def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) 
         nulls=nulls,
         nans=None,
     )
-
-
-def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
-    """The chunks of all parts, without their out-of-line regions."""
-    chunks = np.concatenate([part.chunks for part in parts])
-    none = np.zeros(len(chunks), np.int64)
-    return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
 
 
 def _keys(
@@ -217,9 +210,7 @@ def _keys(
     return lo, Keys(both.data[count:], both.valid[count:])
 
 
-def _values(
-    stored: StoredColumn, whole: ChunkStats, parts: Sequence[ChunkStats]
-) -> tuple[Sequence[ByteArrays] | Bytes, Bools]:
+def _values(stored: StoredColumn, whole: ChunkStats) -> tuple[Sequence[ByteArrays] | Bytes, Bools]:
     """The bytes of minima and of maxima, as arrays of bytes or ``(2, row groups, width)`` for a
     type of fixed width, and where there are any, ``(2, row groups)``."""
     type, count = stored.column.type, len(whole.chunks)
@@ -234,9 +225,9 @@ def _values(
         return [ByteArrays(each.reshape(-1), offsets) for each in slots], valid
     found, known = [], []
     for end in BOUNDS:
-        each = [part.blobs(end) for part in parts]
-        found.append(ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in each]))
-        known.append(np.concatenate([valid[:, 0] for _, _, valid in each]))
+        data, offsets, valid = whole.blobs(end)
+        found.append(ByteArrays(data, offsets))
+        known.append(valid[:, 0])
     return found, np.stack(known)
 
 

@@ -71,21 +71,39 @@ def _inlined(width: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]
 
 
 _INLINED: Final = {width: _inlined(width) for width in range(1, 9)}
+_CHUNK_BYTES: Final = np.dtype(f"V{CHUNK_SIZE}")
 _SLOTS: Final = np.dtype(("<u8", (2,)))
 _FIRST_SLOT: Final = CHUNK_SIZE - _SLOTS.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStats:
-    """``chunks`` of shape (row groups, columns); ``out_of_line`` of shape (row groups,) says where
-    the out-of-line region of each block begins, ``end`` where the last one must have ended.
+    """``chunks`` of shape (row groups, columns). Of shape (row groups,) are ``out_of_line``, where
+    the out-of-line region of each block begins, and ``end``, where the last one of the file must
+    have ended. ``data`` is that of the file; row groups of several files have none, but ``parts``.
     """
 
     chunks: Structs
     out_of_line: Ints
     data: memoryview
-    end: int
+    end: Ints
     file: str | None = None
+    parts: Sequence[ChunkStats] = ()
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence[ChunkStats]) -> ChunkStats:
+        """The row groups of all parts, which have as many columns."""
+        if len(parts) == 1:
+            return parts[0]
+        # As bytes: NumPy compares the fields of each array.
+        chunks = np.concatenate([part.chunks.view(_CHUNK_BYTES) for part in parts])
+        return cls(
+            chunks=chunks.view(CHUNK),
+            out_of_line=np.concatenate([part.out_of_line for part in parts]),
+            data=memoryview(b""),
+            end=np.concatenate([part.end for part in parts]),
+            parts=tuple(parts),
+        )
 
     def _flags(self, wanted: int) -> Bools:
         return np.asarray((self.chunks["STAT_FLAGS"] & wanted) == wanted)
@@ -130,11 +148,12 @@ class ChunkStats:
         outside = self.present(end) & ~self._inlined(end)
         lengths = np.where(outside, slots & np.uint64(0xFFFF), np.uint64(0)).astype(np.int64)
         offsets = (slots >> np.uint64(16)).astype(np.int64) + self.out_of_line[:, None]
-        if np.any(outside & ((lengths == 0) | (offsets + lengths > self.end))):
+        wrong = outside & ((lengths == 0) | (offsets + lengths > self.end[:, None]))
+        if np.any(wrong):
             raise FormatError(
                 f"an out-of-line {end}_STAT beyond the row group blocks",
                 file=self.file,
-                expected=f"1 byte or more, up to {self.end}",
+                expected=f"1 byte or more, up to {self.end[wrong.any(axis=1)][0]}",
             )
         return np.where(outside, offsets, 0), lengths
 
@@ -161,28 +180,30 @@ class ChunkStats:
                 f"STAT_SIZES of an inlined {end}_STAT", file=self.file, expected="1 to 8"
             )
         starts, lengths = self.places(end)
-        raw = np.frombuffer(self.data, np.uint8, self.end)
-        slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"]).view(np.uint8).ravel()
-        lengths = np.where(inside, sizes, lengths).ravel()
-        total = int(lengths.sum())
+        valid = inside | (starts > 0)
+        inside, starts = inside.ravel(), starts.ravel()
+        lengths = np.where(inside, sizes.ravel(), lengths.ravel())
+        parts, total = self.parts or (self,), int(lengths.sum())
         # References may overlap: a small hostile file must not take very much memory.
-        if total > self.end + 8 * lengths.size:
+        if total > sum([len(part.data) for part in parts]) + 8 * lengths.size:
             raise FormatError(f"{end}_STATs of more bytes than the file", file=self.file, got=total)
         offsets = np.zeros(lengths.size + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        inlined_byte = np.repeat(inside.ravel(), lengths)
-        base = np.where(inside.ravel(), 8 * np.arange(lengths.size), starts.ravel())
-        source = np.repeat(base, lengths) + within(lengths)
-        data = np.empty(total, np.uint8)
-        data[inlined_byte] = slots[source[inlined_byte]]
-        data[~inlined_byte] = raw[source[~inlined_byte]]
-        return data, offsets, (inside | (starts > 0)).reshape(self.chunks.shape)
+        data, is_inlined = np.empty(total, np.uint8), np.repeat(inside, lengths)
+        slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"]).view(np.uint8).reshape(-1)
+        short = lengths[inside]
+        data[is_inlined] = slots[np.repeat(8 * np.flatnonzero(inside), short) + within(short)]
+        at = np.flatnonzero(~inside & (lengths > 0))
+        part_of = np.searchsorted(np.cumsum([part.chunks.size for part in parts]), at, "right")
+        places = zip(part_of.tolist(), starts[at].tolist(), lengths[at].tolist(), strict=True)
+        outside = b"".join([parts[one].data[start : start + size] for one, start, size in places])
+        data[~is_inlined] = np.frombuffer(outside, np.uint8)
+        return data, offsets, valid
 
 
 _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
 _OPTIONAL: Final = 0xFFFF_FFFF
-_CHUNK_BYTES: Final = np.dtype(f"V{CHUNK_SIZE}")
 _MOST_STEPS: Final = 1_000_000
 _MOST_BYTES: Final = (1 << 63) - 1
 
@@ -358,7 +379,7 @@ class PmSnapshot:
             chunks=self.chunks(columns, row_groups),
             out_of_line=blocks + (8 + CHUNK_SIZE * self.pm.column_count),
             data=self.pm.data,
-            end=self.footer_offset,
+            end=np.full(len(blocks), self.footer_offset, np.int64),
             file=self.pm.file,
         )
 
