@@ -295,6 +295,19 @@ def test_a_lost_pack_says_nothing_and_is_made_anew(
     assert row_group_step(table.plan("r = 151"), "r") == (40, 2)
 
 
+def test_a_query_over_few_files_takes_their_footers_instead(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The packs are lost: only a plan that is shown asks for the ``_pm`` and finds that."""
+    forget(monkeypatch)
+    for path in table.store.storage.list_all(table.location.packs).paths:
+        Path(path).unlink()
+    assert Table(table.path).query("r = 151", ["r"])["r"].to_pylist() == [151]
+    assert "_pm" not in caplog.text
+    table.plan("r = 151")
+    assert "the _pm of" in caplog.text
+
+
 def test_a_file_whose_footer_names_other_files_has_none(tmp_path: Path) -> None:
     from skipstone.questdb.pm_of_data_file import make_pm
 

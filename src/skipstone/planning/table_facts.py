@@ -182,7 +182,13 @@ def _finer_levels(
     levels: list[Source] = [*request.snapshot.sources]
     for matched in request.matches:
         row_groups = PmRowGroups.of(
-            request.tree, matched, usable, fetch, is_open=is_open, opened_next=files is not None
+            request.tree,
+            matched,
+            usable,
+            fetch,
+            is_open=is_open,
+            opened_next=files is not None,
+            shown=request.shown,
         )
         if row_groups is not None:
             levels += row_groups.sources
