@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skipstone import errors
-from skipstone._numba import CompiledKernels, compile_kernel, compiler_over
+from skipstone._numba import CompiledKernels, compile_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 NAME = "made_for_tests"
@@ -109,21 +108,13 @@ def test_a_module_that_fails_is_tried_once(caplog: pytest.LogCaptureFixture) -> 
         kernels.load()
 
 
-def test_machine_code_is_kept_only_where_its_sources_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = []
-
-    def noted(kernel: Callable[..., Any], *, cache: bool, **options: Any) -> Callable[..., Any]:
-        kept.append(cache)
-        return compile_kernel(kernel, cache=cache, **options)
-
-    monkeypatch.setattr("skipstone._numba.compile_kernel", noted)
+def test_machine_code_is_kept_only_where_its_sources_are_known() -> None:
     gone = types.ModuleType("gone")
     gone.__file__ = "/no/such/file.py"
     for module in (errors, gone):
-        assert compiler_over(module)(_twice)(4) == 8
-    assert kept == [True, False]
+        kernel: Any = compile_kernel(_twice, over=[module])
+        assert kernel(4) == 8
+        assert (kernel.stats.cache_path is not None) == (module is errors)
 
 
 def _twice(value: int) -> int:
@@ -293,6 +284,34 @@ except ChildProcessError:
     loaded = run(tmp_path, script)
     assert loaded[0].startswith("Kernels(")
     assert loaded[1:] == ["2 3 (1, 0) (1, 0)", "no child"]
+
+
+@pytest.mark.parametrize("module", ["kernel", "helper"])
+def test_code_of_an_older_version_never_runs(tmp_path: Path, module: str) -> None:
+    """Neither where a function of another module has changed, nor where the process that compiles
+    the new version is killed between the writes of the index and of the code."""
+    sources = {
+        "helper": "from numba.extending import register_jitable\n"
+        "@register_jitable\ndef one():\n    return 1\n",
+        "kernel": "from helper import one\ndef more(value):\n    return value + one() + 0\n",
+    }
+    changed = {"helper": ("return 1", "return 3"), "kernel": ("+ 0", "+ 2")}
+    script = """
+import helper, kernel
+from skipstone._numba import compile_kernel
+print(compile_kernel(kernel.more, over=[helper])(1))
+"""
+    killed = """
+import os
+from numba.core.caching import IndexDataCacheFile
+IndexDataCacheFile._save_data = lambda *arguments: os._exit(0)
+"""
+    for name, text in sources.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert run(tmp_path, script) == ["2"]
+    (tmp_path / f"{module}.py").write_text(sources[module].replace(*changed[module]))
+    assert run(tmp_path, killed + script) == []
+    assert run(tmp_path, script) == ["4"]
 
 
 def test_calls_go_to_plain_kernels_while_a_child_compiles(tmp_path: Path) -> None:

@@ -48,12 +48,12 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
 
@@ -428,51 +428,42 @@ def is_imported() -> bool:
 
 
 def compile_kernel(
-    function: Callable[..., Any], *, cache: bool = True, **options: Any
+    function: Callable[..., Any],
+    *,
+    over: Sequence[ModuleType] = (),
+    cache: bool = True,
+    **options: Any,
 ) -> Callable[..., Any]:
-    """``function`` as machine code that runs without the GIL.
+    """``function``, which calls functions of the modules ``over``, as machine code that runs
+    without the GIL.
 
-    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it.
+    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it. A
+    kernel with an unreadable source is not kept.
+
+    numba names the files of the code after the function. A process that is killed may have written
+    the index of the new code, which names a file with the code of an older version. And numba
+    detects stale code only by the file of the function itself. So the name includes checksums of
+    all sources, the version of numba, and whether accesses are checked.
     """
-    from numba import njit
+    import numba
 
-    if cache:
+    code = function.__code__
+    sources = {str(code.co_filename), *(str(module.__file__) for module in over)}
+    checksums = tuple(map(_checksum, sorted(sources)))
+    version = numba.__version__, bool(getattr(numba.config, "BOUNDSCHECK", None)), checksums
+    named = FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    named.__qualname__ = f"{function.__qualname__}_{crc32(repr(version).encode()):08x}"
+    if cache and None not in checksums:
         try:
-            kept: Callable[..., Any] = njit(cache=True, nogil=True, **options)(function)
+            kept: Callable[..., Any] = numba.njit(cache=True, nogil=True, **options)(named)
         except RuntimeError:  # no folder for the cache can be written
             pass
         else:
             return kept
-    made: Callable[..., Any] = njit(nogil=True, **options)(function)
+    made: Callable[..., Any] = numba.njit(nogil=True, **options)(named)
     return made
-
-
-def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callable[..., Any]]:
-    """``compile_kernel`` for kernels that call functions of other ``modules``.
-
-    numba detects stale machine code only by the file of the compiled function, but the key of its
-    cache includes what the function closes over. So each kernel closes over checksums of the
-    sources, and over whether accesses are checked. A kernel with an unreadable source is not
-    cached.
-    """
-    from numba import config
-
-    def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        code = kernel.__code__
-        sources = {str(code.co_filename), *(str(module.__file__) for module in modules)}
-        checksums = tuple(map(_checksum, sorted(sources)))
-        version = bool(getattr(config, "BOUNDSCHECK", None)), checksums
-        # A function around the kernel would close over them as well, and be compiled, too.
-        closing = FunctionType(
-            code.replace(co_freevars=(*code.co_freevars, "_version")),
-            kernel.__globals__,
-            kernel.__name__,
-            kernel.__defaults__,
-            closure=(*(kernel.__closure__ or ()), CellType(version)),
-        )
-        return compile_kernel(closing, cache=None not in checksums, **options)
-
-    return compiled
 
 
 @cache

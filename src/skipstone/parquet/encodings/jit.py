@@ -173,7 +173,7 @@ def _join8(data: Any, out: Any) -> None:
 
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    return compile_kernel(function, cache=not CHECKED)
+    return compile_kernel(function, over=[runs], cache=not CHECKED)
 
 
 def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -8,6 +8,7 @@ the array is touched.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +154,8 @@ def _insert_words(blocks: Any, words: Any) -> None:
 
 def compiled() -> BloomKernels:
     """See ``BloomKernels``."""
-    kernel = compile_kernel(_hash_all)
+    compile = partial(compile_kernel, over=[bloom_filter])
+    kernel = compile(_hash_all)
 
     def hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
         out = np.empty(len(offsets) - 1, np.uint64)
@@ -161,6 +163,4 @@ def compiled() -> BloomKernels:
             raise ValueError("offsets of byte strings outside their data")
         return out
 
-    return BloomKernels(
-        hash=hash_all, hashes=compile_kernel(_insert), words=compile_kernel(_insert_words)
-    )
+    return BloomKernels(hash=hash_all, hashes=compile(_insert), words=compile(_insert_words))

@@ -8,7 +8,7 @@ import numpy as np
 from numba.core import cpu
 from numba.extending import register_jitable
 
-from skipstone._numba import compiler_over
+from skipstone._numba import compile_kernel
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire, structs
 
@@ -24,9 +24,10 @@ _NO_COUNTING: dict[str, Any] = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else
 def compiled() -> FooterKernels:
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
-    compile = compiler_over(
-        footer_kernel, footer_layout, kernel_wire, metadata, structs, thrift, **_NO_COUNTING
-    )
+    modules = [footer_kernel, footer_layout, kernel_wire, metadata, structs, thrift]
+
+    def compile(kernel: Any) -> Any:
+        return compile_kernel(kernel, over=modules, **_NO_COUNTING)
 
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)

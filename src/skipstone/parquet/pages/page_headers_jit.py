@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from numba.extending import register_jitable
 
-from skipstone._numba import compiler_over
+from skipstone._numba import compile_kernel
 from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.thrift import compact
 
@@ -20,4 +20,4 @@ def compiled() -> Callable[..., Any]:
     """See ``page_headers.walk``."""
     for helper in page_headers.HELPERS:
         register_jitable(nogil=True)(helper)
-    return compiler_over(page_headers, metadata, enums, compact)(page_headers.walk)
+    return compile_kernel(page_headers.walk, over=[metadata, enums, compact])

@@ -9,12 +9,13 @@ Source: Encodings.md (PLAIN, RLE, RLE_DICTIONARY).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numba.extending import register_jitable
 
-from skipstone._numba import compiler_over
+from skipstone._numba import compile_kernel
 from skipstone.parquet.encodings import jit_runs as runs
 from skipstone.parquet.encodings.jit_runs import load
 from skipstone.parquet.format import enums, metadata
@@ -313,7 +314,7 @@ def strings(
 
 
 def compiled() -> BulkKernels:
-    compile = compiler_over(
+    modules = [
         bulk_chunks,
         bulk_pages_jit,
         bulk_search_jit,
@@ -323,7 +324,8 @@ def compiled() -> BulkKernels:
         metadata,
         enums,
         compact,
-    )
+    ]
+    compile = partial(compile_kernel, over=modules)
     return BulkKernels(
         walk=compile(walk),
         unpack=compile(unpack),
