@@ -314,6 +314,37 @@ IndexDataCacheFile._save_data = lambda *arguments: os._exit(0)
     assert run(tmp_path, script) == ["4"]
 
 
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_damaged_machine_code_is_compiled_again(tmp_path: Path, suffix: str, kept: float) -> None:
+    """A loss of power may cut files that were written before."""
+    script = """
+import kernels_on_disk
+found = kernels_on_disk.compiled()
+print(found.first(1), found.second(1), count(found.first), count(found.second))
+"""
+    compiled, loaded = "2 3 (0, 1) (0, 1)", "2 3 (1, 0) (1, 0)"
+    assert [run(tmp_path, script), run(tmp_path, script)] == [[compiled], [loaded]]
+    files = [*(tmp_path / "machine_code").rglob(f"*.{suffix}")]
+    assert len(files) == 2
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(data[: int(len(data) * kept)])
+    assert [run(tmp_path, script), run(tmp_path, script)] == [[compiled], [loaded]]
+
+
+def test_machine_code_that_cannot_be_written_is_not_kept(tmp_path: Path) -> None:
+    script = """
+import resource, signal
+import kernels_on_disk
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write fails as on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+print(kernels_on_disk.compiled().first(1))
+"""
+    assert run(tmp_path, script) == ["2"]
+    assert not [*(tmp_path / "machine_code").rglob("*.nbc")]
+
+
 def test_calls_go_to_plain_kernels_while_a_child_compiles(tmp_path: Path) -> None:
     script = """
 from kernels_on_disk import Kernels

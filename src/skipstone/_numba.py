@@ -455,15 +455,39 @@ def compile_kernel(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     named.__qualname__ = f"{function.__qualname__}_{crc32(repr(version).encode()):08x}"
+    made: Any = numba.njit(nogil=True, **options)(named)
     if cache and None not in checksums:
-        try:
-            kept: Callable[..., Any] = numba.njit(cache=True, nogil=True, **options)(named)
-        except RuntimeError:  # no folder for the cache can be written
-            pass
-        else:
-            return kept
-    made: Callable[..., Any] = numba.njit(nogil=True, **options)(named)
-    return made
+        with suppress(RuntimeError):  # no folder for the cache can be written
+            made._cache = _files_of_code()(named)
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def _files_of_code() -> Any:
+    """numba's class for the machine code of a function on disk, for which damaged files are as if
+    they were not there, and code that cannot be written is not kept."""
+    from numba.core.caching import FunctionCache
+
+    class Files(FunctionCache):
+        def load_overload(self, *arguments: Any) -> Any:
+            numbas: Any = super()
+            try:
+                return numbas.load_overload(*arguments)
+            except Exception as error:  # a damaged pickle may raise anything
+                log.info("machine code in %s cannot be read: %r", self.cache_path, error)
+                return None
+
+        def save_overload(self, *arguments: Any) -> None:
+            numbas: Any = super()
+            try:
+                numbas.save_overload(*arguments)
+            except Exception as error:
+                log.info("machine code in %s cannot be written: %r", self.cache_path, error)
+                with suppress(Exception):
+                    numbas.flush()  # an index that cannot be read
+                    numbas.save_overload(*arguments)
+
+    return Files
 
 
 @cache
