@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -28,6 +28,9 @@ from skipstone.storage import (
 from skipstone.storage.atomic_replace import new_directory
 from skipstone.storage.base import metered
 from tests.processes import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
 
@@ -88,6 +91,45 @@ def test_a_replacement_of_equal_size_and_restored_mtime_has_another_etag(tmp_pat
     after = list_files(str(tmp_path)).object_id(0)
     assert (before.size, before.mtime) == (after.size, after.mtime)
     assert not before.same_version(after)
+
+
+@pytest.mark.parametrize("way", ["read_ranges", "read_into", "read_tail"])
+def test_a_file_that_is_rewritten_between_two_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """In place, with the same size, and with its mtime set back: the bytes are of two versions."""
+    path = tmp_path / "a"
+    fill(tmp_path, "a", data=b"1" * 100_000)
+    storage, version, reads = LocalStorage(), LocalStorage().stat(str(path)), 0
+
+    def reading(call: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*arguments: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            found = call(*arguments)
+            if reads == 1:
+                with path.open("r+b") as file:
+                    file.write(b"2" * 100_000)
+                os.utime(path, ns=(version.mtime, version.mtime))
+            return found
+
+        return read
+
+    monkeypatch.setattr(os, "pread", reading(os.pread))
+    monkeypatch.setattr(os, "preadv", reading(os.preadv))
+    places = [0, 90_000]
+    if way == "read_ranges":
+        ranges = [ByteRange(str(path), at, 1_000) for at in places]
+        assert storage.read_ranges(ranges, {version.path: version}) == {}
+        assert reads == 2
+    elif way == "read_into":
+        views = [memoryview(bytearray(1_000)) for _ in places]
+        assert not storage.read_into(str(path), places, views, version)
+        assert reads == 2
+    else:
+        found, data = storage.read_tail(str(path), 10)
+        assert bytes(data) == b"2" * 10
+        assert found == storage.stat(str(path))
 
 
 def test_times_beyond_64_bits_of_nanoseconds_are_clamped(tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def _unchanged(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
+    return state_of(one) == state_of(other)
 
 
 def _read_at(descriptor: int, length: int, offset: int) -> bytes:
