@@ -367,6 +367,33 @@ print(count(kernels.load().first), count(kernels.load().second))
     ]
 
 
+def test_a_child_runs_nothing_that_its_parent_was_told_to_leave_out(tmp_path: Path) -> None:
+    (tmp_path / "kernels_on_disk.py").write_text(KERNELS)
+    hooks, ran = tmp_path / "hooks", tmp_path / "ran"
+    hooks.mkdir()
+    (hooks / "sitecustomize.py").write_text(f"open({str(ran)!r}, 'w').close()")
+    script = f"""
+import sys
+sys.path[:] = {[str(tmp_path), *sys.path]!r}
+from skipstone._numba import CompiledKernels
+kernels = CompiledKernels(module="kernels_on_disk", once=0, patience=600.0)
+kernels.for_work(1)
+kernels._compiler.join()
+found = kernels.for_work(1)
+print(found.first(1), sum(found.second.stats.cache_hits.values()) + found.second(1))
+"""
+    for option, runs in (("-I", False), ("-E", False), ("-B", True)):
+        done = subprocess.run(
+            [sys.executable, option, "-c", script],
+            env={"PYTHONPATH": str(hooks), "NUMBA_CACHE_DIR": str(tmp_path / option)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "2 4\n", done.stderr  # a child has compiled it
+        assert ran.exists() == runs
+
+
 def test_the_process_compiles_where_its_child_fails(tmp_path: Path) -> None:
     script = """
 import sys

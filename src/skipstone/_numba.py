@@ -346,13 +346,16 @@ def _compile_in_child(module: str, folder: str) -> None:
     """Compiles in a child process; returns when it has ended, whether or not it succeeded."""
     import subprocess
 
-    optimize = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    # What this process does not import or run at its start, the child does not either.
+    times = {"I": sys.flags.isolated, "E": sys.flags.ignore_environment}
+    times |= {"s": sys.flags.no_user_site, "S": sys.flags.no_site, "O": sys.flags.optimize}
+    options = ["-" + letter * count for letter, count in times.items() if count]
     given = [module, folder, str(os.getpid()), *sys.path]
     # Windows has priorities in place of ``nice``, and opens a console.
     flags = ("CREATE_NO_WINDOW", "BELOW_NORMAL_PRIORITY_CLASS")
     try:
         child = subprocess.Popen(
-            [_interpreter() or "", *optimize, "-c", _CHILD, *given],
+            [_interpreter() or "", *options, "-c", _CHILD, *given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -437,13 +440,11 @@ def compile_kernel(
     """``function``, which calls functions of the modules ``over``, as machine code that runs
     without the GIL.
 
-    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it. A
-    kernel with an unreadable source is not kept.
-
-    numba names the files of the code after the function. A process that is killed may have written
-    the index of the new code, which names a file with the code of an older version. And numba
-    detects stale code only by the file of the function itself. So the name includes checksums of
-    all sources, the version of numba, and whether accesses are checked.
+    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it,
+    unless a source is unreadable. numba names the files after the function, and detects stale code
+    only by the source of that. A process that is killed may leave an index of new code that names a
+    file of old code. So the name includes checksums of all sources, numba's version, and whether
+    accesses are checked.
     """
     import numba
 
