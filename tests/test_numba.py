@@ -8,15 +8,14 @@ import subprocess
 import sys
 import threading
 import types
-from typing import TYPE_CHECKING, Any
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skipstone import errors
 from skipstone._numba import CompiledKernels, compile_kernel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "made_for_tests"
 
@@ -284,6 +283,22 @@ except ChildProcessError:
     loaded = run(tmp_path, script)
     assert loaded[0].startswith("Kernels(")
     assert loaded[1:] == ["2 3 (1, 0) (1, 0)", "no child"]
+
+
+def test_machine_code_of_a_package_in_an_archive_is_kept(tmp_path: Path) -> None:
+    package = Path(errors.__file__).parent
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w") as archive:
+        archive.writestr("kernels_on_disk.py", KERNELS)
+        for file in package.rglob("*.py"):
+            archive.write(file, file.relative_to(package.parent))
+    script = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "packages.zip")!r})
+import kernels_on_disk, skipstone
+found = kernels_on_disk.compiled()
+print("packages.zip" in skipstone.__file__, found.first(1), count(found.first))
+"""
+    assert [run(tmp_path, script) for _ in range(2)] == [["True 2 (0, 1)"], ["True 2 (1, 0)"]]
 
 
 @pytest.mark.parametrize("module", ["kernel", "helper"])

@@ -493,8 +493,8 @@ def _files_of_code() -> Any:
 
 @cache
 def _checksum(source: str) -> int | None:
-    """The CRC-32 of a file, ``None`` if it cannot be read."""
+    """The CRC-32 of a file, or of one in our archive; ``None`` if it cannot be read."""
     try:
-        return crc32(Path(source).read_bytes())
-    except OSError:
+        return crc32(__loader__.get_data(source))  # type: ignore[name-defined]
+    except (OSError, AttributeError):
         return None
