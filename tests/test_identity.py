@@ -183,6 +183,11 @@ def test_an_instant_is_itself_in_every_unit(ns: int, a: str, b: str) -> None:
     assert same_instant(in_b, b, in_a, a)
 
 
+@pytest.mark.parametrize("unit, mtime", [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_a_time_in_nanoseconds(unit: TimeUnit, mtime: int) -> None:
+    assert oid(mtime=-7 * mtime, unit=unit).mtime_ns == -7 * 10**9
+
+
 @given(st.integers(-(10**12), 10**12), st.integers(-3, 3), units, units)
 def test_the_next_tick_of_the_coarser_unit_is_another_instant(
     value: int, ticks: int, a: str, b: str

@@ -153,6 +153,11 @@ class ObjectId:
     unit: TimeUnit = "ns"
     etag: str | None = None
 
+    @property
+    def mtime_ns(self) -> int:
+        """``mtime`` in nanoseconds."""
+        return self.mtime * (10**9 // UNITS_PER_SECOND[self.unit])
+
     def same_version(self, other: ObjectId) -> bool:
         """True when both name the same version, by all that both sides know."""
         if self.path != other.path:

@@ -62,7 +62,7 @@ def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
         return True
     if seconds > _SOON and not storage.remote and has_fine_times(object):
         return settled(object, storage, _SOON)
-    longest = ripe - object.mtime * _tick(object)
+    longest = ripe - object.mtime_ns
     if wait > longest:
         return _settled_in_future(object, storage, longest)
     time.sleep(wait / _SECOND)
@@ -88,15 +88,11 @@ def has_fine_times(object: ObjectId) -> bool:
     return bool(kinds) and kinds <= _OWN_CLOCK
 
 
-def _tick(object: ObjectId) -> int:
-    return _SECOND // UNITS_PER_SECOND[object.unit]
-
-
 def _ripe(object: ObjectId, seconds: float) -> int:
     """When the file is ``seconds`` old, in nanoseconds."""
-    tick = _tick(object)
+    tick = _SECOND // UNITS_PER_SECOND[object.unit]
     # A coarse mtime is rounded down: the true time may be up to a tick later.
-    return object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
+    return object.mtime_ns + (tick if tick > 1 else 0) + round(seconds * _SECOND)
 
 
 def _settled_in_future(object: ObjectId, storage: Storage, wait: int) -> bool:

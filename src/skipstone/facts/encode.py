@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from skipstone.errors import FormatError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.storage import int64
 from skipstone.xskipper.format.naming import OBJ_NAME
 
@@ -204,7 +203,7 @@ def _part(
     coded: dict[FileSchema, str] = {}
     texts = [_text_of(fact.schema, coded) for fact in facts]
     columns = {
-        OBJ_NAME: [f"{fact.id.path}#{_milliseconds(fact)}" for fact in facts],
+        OBJ_NAME: [f"{fact.id.path}#{fact.id.mtime_ns // 1_000_000}" for fact in facts],
         PATH: [fact.id.path for fact in facts],
         SIZE: [fact.id.size for fact in facts],
         MTIME: [int64(fact.id.mtime) for fact in facts],
@@ -347,10 +346,6 @@ def _lasting(fact: FileFacts) -> list[tuple[str, str]]:
 
 def _count(value: int) -> int | None:
     return None if value < 0 else value
-
-
-def _milliseconds(fact: FileFacts) -> int:
-    return fact.id.mtime * 1000 // UNITS_PER_SECOND[fact.id.unit]
 
 
 def _nbytes(fact: FileFacts) -> int:

@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import ByteRange, open_storage, remove_left_overs
 
@@ -168,10 +167,7 @@ class Store:
 
     def part_names(self) -> dict[str, tuple[int, int]]:
         """Size and mtime (ns) of every part that is listed now, by name."""
-        return {
-            name: (id.size or 0, id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]))
-            for name, id in self._objects()[0].items()
-        }
+        return {name: (id.size or 0, id.mtime_ns) for name, id in self._objects()[0].items()}
 
     def _objects(self) -> tuple[dict[str, ObjectId], dict[str, ObjectId]]:
         """The parts that are listed now, and their bit slices, by the names of the parts."""
@@ -209,9 +205,8 @@ class Store:
                 return found
             try:
                 id = names[name]
-                mtime = id.mtime * (10**9 // UNITS_PER_SECOND[id.unit])
                 held = None if self.ahead is None else HeldObject(self.ahead, id)
-                return open_part(id.path, id.size or 0, mtime, self.storage, self.keys, held)
+                return open_part(id.path, id.size or 0, id.mtime_ns, self.storage, self.keys, held)
             except FileNotFoundError:
                 return None
             except Exception as error:  # whatever is wrong with a part, the query continues
@@ -348,7 +343,6 @@ class Store:
         probe = f"{self.location.facts}/_probe-{uuid.uuid4().hex}"
         self.storage.put(probe, b"?")
         try:
-            found = self.storage.stat(probe)
+            return self.storage.stat(probe).mtime_ns
         finally:
             self.storage.delete(probe)
-        return found.mtime * (10**9 // UNITS_PER_SECOND[found.unit])

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
 from .part_columns import SIDECARS, place_columns
@@ -62,7 +61,7 @@ def vacuum(
         before = storage.now() - int(older_than * 1e9)
         expired: dict[str, int] = {}
         for each in _left_below(storage, directory, reasons):
-            if each.mtime * (10**9 // UNITS_PER_SECOND[each.unit]) < before:
+            if each.mtime_ns < before:
                 expired[each.path] = each.size or 0
             else:
                 young.append(each.path)
@@ -108,14 +107,11 @@ def _by_age(store: Store, before: int) -> tuple[dict[str, tuple[int, int]], list
     recent: list[str] = []
     for directory in (store.location.packs, store.location.facts):  # packs first: see the module
         listing = store.storage.list_all(directory)
-        scale = 10**9 // UNITS_PER_SECOND[listing.unit]
-        for path, size, mtime in zip(
-            listing.paths, listing.sizes.tolist(), listing.mtimes.tolist(), strict=True
-        ):
-            if mtime * scale < before:
-                old[path] = (size, mtime * scale)
+        for each in map(listing.object_id, range(len(listing))):
+            if each.mtime_ns < before:
+                old[each.path] = (each.size or 0, each.mtime_ns)
             else:
-                recent.append(path)
+                recent.append(each.path)
     return old, recent
 
 

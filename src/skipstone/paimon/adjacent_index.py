@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
+from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.pruning import Answer, Cause, Evidence, Fetched, Reason
 from skipstone.storage import ByteRange, Listing, Storage
@@ -201,7 +201,7 @@ class AdjacentIndexes:
         found = self._described(data, sidecar.path)
         if found.why is not None:
             return found
-        seconds = _seconds(data) - _seconds(sidecar)
+        seconds = (data.mtime_ns - sidecar.mtime_ns) / 1e9
         if seconds > 0 and not (_ONCE.fullmatch(data.path) and seconds <= _AHEAD_SECONDS):
             found.silence(Cause.STALE, "older than the data file: it may be of another version")
             return found
@@ -267,10 +267,6 @@ def _find_types(
             opened.types[name] = type_in(opened.sidecar, name, type, counts, opened.rows, fetch)
         except Exception as error:  # a broken sidecar must not fail the query
             opened.silence(Cause.CORRUPT, error)
-
-
-def _seconds(id: ObjectId) -> float:
-    return id.mtime / UNITS_PER_SECOND[id.unit]
 
 
 def _fetcher(storage: Storage, versions: Mapping[str, ObjectId]) -> Callable[..., Fetched]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError, in_words
 from skipstone.human import Report, duration, first_of, of_total, size
-from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
+from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import Listing, Storage, open_storage, remove_left_overs
 
@@ -377,7 +377,8 @@ class _Migration:
                 expected=f"{length} bytes",
                 got=snapshot.parquet_footer_length,
             )
-        if target.since is not None and _older(self.target.stat(target.pm), target.since):
+        since = target.since
+        if since is not None and self.target.stat(target.pm).mtime_ns < since.mtime_ns:
             raise FormatError("older than its data file", file=target.pm)
         return snapshot
 
@@ -388,12 +389,6 @@ class _Migration:
         ):
             raise FormatError("the data file changed meanwhile", file=target.path)
         self.target.put(target.pm, data, [target.path])
-
-
-def _older(one: ObjectId, other: ObjectId) -> bool:
-    """Whether ``one`` was written before ``other``."""
-    mine, theirs = UNITS_PER_SECOND[one.unit], UNITS_PER_SECOND[other.unit]
-    return one.mtime * theirs < other.mtime * mine
 
 
 @contextmanager

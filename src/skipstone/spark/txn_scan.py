@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.questdb.txn_snapshot import ready_for_spark
 
@@ -123,9 +122,8 @@ def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:
     """The files for Spark, as an array of ``FileStatus``."""
     path, status = (jvm.type(f"org.apache.hadoop.fs.{name}") for name in ("Path", "FileStatus"))
     found = jvm.gateway.new_array(status, len(listing))
-    tick = UNITS_PER_SECOND[listing.unit]
     for at, file in enumerate(listing.files):
-        mtime = int(listing.mtimes[at]) * 1000 // tick
+        mtime = listing.object_id(at).mtime_ns // 1_000_000
         found[at] = status(file.size, False, 1, _BLOCK, mtime, path(_spelled(file.path)))
     return found
 

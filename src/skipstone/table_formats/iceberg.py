@@ -32,7 +32,7 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError, first_line
 from skipstone.human import of_total
-from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.identity import canonical_path
 from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import RowSet
 
@@ -472,5 +472,5 @@ def _newest_metadata(root: str, storage: Storage, but: str = "") -> tuple[str, f
             hint="name the table in its catalog, iceberg:catalog.namespace.table, or the file,"
             " iceberg:/path/of/one.metadata.json",
         )
-    written = int(listing.mtimes[list(listing.paths).index(newest[0])])
-    return newest[0], time.time() - written / UNITS_PER_SECOND[listing.unit]
+    written = listing.object_id(listing.paths.index(newest[0])).mtime_ns
+    return newest[0], (time.time_ns() - written) / 1e9

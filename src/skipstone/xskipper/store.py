@@ -38,7 +38,6 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import BoolArray, Cause, Reason
 from skipstone.storage import Storage, hidden_by_spark, remove_left_overs
 
@@ -85,14 +84,11 @@ def part_files(storage: Storage, directory: str) -> dict[str, tuple[int, int]]:
     """Size and mtime (ns) of every part of the store at ``directory``, by its path."""
     listing = storage.list_all(directory)
     start = len(directory) + 1
-    scale = 10**9 // UNITS_PER_SECOND[listing.unit]
     found = {}
-    for path, size, mtime in zip(
-        listing.paths, listing.sizes.tolist(), listing.mtimes.tolist(), strict=True
-    ):
-        name = path[start:]
+    for each in map(listing.object_id, range(len(listing))):
+        name = each.path[start:]
         if "/" not in name and name.endswith(".parquet") and not hidden_by_spark(name):
-            found[path] = (size, mtime * scale)
+            found[each.path] = (each.size or 0, each.mtime_ns)
     return found
 
 
