@@ -47,7 +47,7 @@ class MinMax(PerFile):
 
     name = "minmax"
     parameters = ("truncate",)
-    of_elements = True
+    of_elements = like_pm = True
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
     sweeps = True
 

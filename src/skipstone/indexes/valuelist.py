@@ -60,7 +60,7 @@ class ValueList(PerFile):
     name = "valuelist"
     parameters = ("max_values", "max_bytes")
     cost = 2.0
-    of_elements = True
+    of_elements = like_pm = True
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL}
 
     def __init__(

@@ -45,7 +45,7 @@ class RowIndex(PerFile, PaimonIndex):
     """Base of the kinds that answer at the row level; see the module."""
 
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
-    sweeps = True
+    sweeps = like_pm = True
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         self.paimon_type(type)

@@ -29,6 +29,7 @@ import pyarrow as pa
 from skipstone._arrays import among
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
+from skipstone.indexes.registry import kind
 from skipstone.predicate.tree import Bound, Leaf, is_expression
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
@@ -52,8 +53,6 @@ log = logging.getLogger("skipstone")
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: Kinds of indexes that prove as much about a whole file as its ``_pm``.
-_AS_GOOD: Final = {"minmax", "valuelist", "bitmap", "rangebitmap", "bsi"}
 #: Files in the sample.
 SAMPLE: Final = 16
 #: Unless one in this many row groups of the sample is dropped, the other ``_pm`` are not read.
@@ -128,8 +127,9 @@ class PmRowGroups:
                 fields[leaf.column] = pa.field(path[0], leaf.type)
         if not fields:
             return None
-        definitions = matched.snapshot.definitions
-        having = {each.column for each in definitions if each.kind in _AS_GOOD}
+        definitions = (d for d in matched.snapshot.definitions if d.column in fields)
+        kinds = ((each.column, kind(each.kind)) for each in definitions)
+        having = {column for column, found in kinds if found is not None and found.like_pm}
         return cls(
             matched=matched,
             listing=matched.listing,

@@ -30,6 +30,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, validity
 from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.human import some_of
 from skipstone.predicate.tree import Const, Op, is_expression
 from skipstone.predicate.types import indexable
 from skipstone.storage import ByteRange
@@ -218,6 +219,8 @@ class Index(BaseEvidence, ABC):
     sidecar: ClassVar[str | None] = None
     #: whether a column of lists may have it: it then indexes the elements of all lists of a file
     of_elements: ClassVar[bool] = False
+    #: whether it proves as much about a whole file as its ``_pm``, which is not read then
+    like_pm: ClassVar[bool] = False
 
     #: the indexes of the same column that are asked in the same plan
     same_column: Sequence[Index] = ()
@@ -291,14 +294,13 @@ class Index(BaseEvidence, ABC):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Index):
             return NotImplemented
-        return (self.name, self.column, dict(self.params)) == (
-            other.name,
-            other.column,
-            dict(other.params),
-        )
+        return self._definition() == other._definition()
 
     def __hash__(self) -> int:
-        return hash((self.name, self.column, tuple(sorted(self.params.items()))))
+        return hash(self._definition())
+
+    def _definition(self) -> tuple[object, ...]:
+        return self.name, self.column, tuple(sorted(self.params.items()))
 
     def __repr__(self) -> str:
         shown = "".join(f", {key}={value}" for key, value in self.params.items())
@@ -312,23 +314,24 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
     """
     fields: dict[str, pa.Field] = {}
     for definition in definitions:
-        if is_expression(definition.column):
-            found = expression_field(definition.column, schema)
+        column = definition.column
+        if is_expression(column):
+            found = pa.field(column, expression_of(column, schema).typed.type)
         else:
-            found = find_field(schema, definition.column)
+            found = find_field(schema, column)
         if found is None:
             raise UnsupportedError(
-                f"there is no column {definition.column!r} outside arrays and maps to index",
-                hint=f"the columns are {', '.join(schema.names[:20])}",
+                f"there is no column {column!r} outside arrays and maps to index",
+                hint=f"the columns are {some_of(schema.names, 20)}",
             )
         type = indexable(found)
         if type is None:
             raise UnsupportedError(
-                f"{definition.name} cannot index column {definition.column!r} of type {found.type}",
+                f"{definition.name} cannot index column {column!r} of type {found.type}",
                 hint="indexes take numbers, texts, times and booleans; no char(n), no collation",
             )
         definition.stored_type(type)
-        fields[definition.column] = found.with_type(type)
+        fields[column] = found.with_type(type)
     return fields
 
 
@@ -347,11 +350,6 @@ def expression_of(column: str, schema: pa.Schema) -> Expression:
             hint="build an index on the expression again",
         )
     return found
-
-
-def expression_field(column: str, schema: pa.Schema) -> pa.Field:
-    """The field of an expression, under the name of its index."""
-    return pa.field(column, expression_of(column, schema).typed.type)
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

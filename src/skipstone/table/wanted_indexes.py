@@ -12,6 +12,7 @@ import numpy as np
 
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import some_of
+from skipstone.indexes.registry import kind, known_kinds
 from skipstone.predicate.indexed import (
     columns_of_name,
     is_elements,
@@ -27,7 +28,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import find_field, spelled_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -117,12 +118,12 @@ def _check_kind(table: OpenTable, index: Index) -> None:
     if index.sidecar is not None and not table.is_parquet:
         raise UnsupportedError(
             f"{index!r}: only rows of Parquet files have positions that Spark keeps",
-            hint="minmax, valuelist and bloomfilter are about whole files of any format",
+            hint=f"{_kinds(lambda each: each.sidecar is None)} are about whole files of any format",
         )
     if index.sidecar is not None and spark_expression(index.column) is not None:
         raise UnsupportedError(
             f"{index!r}: only Spark computes it, and its rows come without their positions",
-            hint="minmax, valuelist and bloomfilter are about whole files",
+            hint=f"{_kinds(lambda each: each.sidecar is None)} are about whole files",
         )
     if is_elements(index.column):
         _check_elements(table, index)
@@ -144,8 +145,15 @@ def _check_elements(table: OpenTable, index: Index) -> None:
     if not index.of_elements:
         raise UnsupportedError(
             f"{index!r}: elements of lists are not rows",
-            hint="minmax, valuelist and bloomfilter are about whole files",
+            hint=f"{_kinds(lambda each: each.of_elements)} are about whole files",
         )
+
+
+def _kinds(which: Callable[[type[Index]], bool]) -> str:
+    """The names of those kinds that a user may choose."""
+    kinds = {name: kind(name) for name in known_kinds()}
+    *names, last = (name for name, found in kinds.items() if found is not None and which(found))
+    return f"{', '.join(names)} and {last}"
 
 
 def expression_column(
