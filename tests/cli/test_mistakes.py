@@ -287,6 +287,7 @@ VACUUM = [
     ((EVENTS, "--older-than", "1w"), "write 1d, 36h, 90m or 45s"),
     ((EVENTS, "--older", "1d"), "--older-than"),
     ((EVENTS, "--dry-runn"), "--dry-run"),
+    ((EVENTS, "--at-version", "1"), "No such option '--at-version'"),
     ((EVENTS, "extra"), "`skipstone vacuum --help` shows what it takes"),
     ((EVENTS + "/*.parquet",), "vacuum works on the index of all files"),
 ]
@@ -423,6 +424,7 @@ OTHERS = [
     ("count", (EVENTS, "id = 'x'"), "a number is 42"),
     ("count", (EVENTS, "id = 1", "id = 2"), "quote a predicate"),
     ("compact", (EVENTS + "/*.parquet",), "name the directory: {0}/lake/events"),
+    ("compact", (EVENTS, "--at-version", "1"), "No such option '--at-version'"),
     ("export", (EVENTS,), "name one format"),
     ("export", (EVENTS, "--xskipper", "--paimon"), "name one format"),
     ("export", (EVENTS, "--paimon"), "name the directory DEST"),

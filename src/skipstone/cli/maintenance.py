@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,7 +91,7 @@ def drop(
 
 
 @click.command()
-@index_options
+@partial(index_options, versions=False)
 @click.option(
     "--upgrade",
     is_flag=True,
@@ -117,7 +118,7 @@ def compact(
 
 
 @click.command()
-@index_options
+@partial(index_options, versions=False)
 @click.option(
     "--older-than",
     metavar="AGE",

@@ -171,8 +171,10 @@ def _version_options(function: Function) -> Function:
     return function
 
 
-def index_options(function: Function, *, required: bool = True) -> Function:
-    """Adds TABLE, and where its index lies."""
+def index_options(function: Function, *, required: bool = True, versions: bool = True) -> Function:
+    """Adds TABLE, and where its index lies; without ``versions``, for its newest one only."""
+    if versions:
+        function = _version_options(function)
     location = location_option("Where the index lies, if not next to the table.")
     name = click.option(
         "--table",
@@ -190,7 +192,7 @@ def index_options(function: Function, *, required: bool = True) -> Function:
         callback=keep,
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
-    shared = storage_option(index_key_options(lookup_option(partial(_version_options(function)))))
+    shared = storage_option(index_key_options(lookup_option(partial(function))))
     return click.argument("table", required=required, shell_complete=paths)(name(location(shared)))
 
 
