@@ -19,6 +19,7 @@ there is no rule here.
 from __future__ import annotations
 
 import math
+import operator
 import re
 import zoneinfo
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ from tests.oracle_values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import tzinfo
 
     import pyarrow as pa
@@ -73,6 +75,18 @@ __all__ = [
 ]
 
 MAYBE = "maybe"
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "<=>": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def kind_tuple(x: Typed) -> Kind:
@@ -101,18 +115,7 @@ def compare(op: str, left: Typed, right: Typed, zone: tzinfo) -> Any:
         return x is None and y is None
     if x is None or y is None:
         return None
-    k, m = sort_key(x), sort_key(y)
-    return {
-        "=": k == m,
-        "==": k == m,
-        "<=>": k == m,
-        "<>": k != m,
-        "!=": k != m,
-        "<": k < m,
-        "<=": k <= m,
-        ">": k > m,
-        ">=": k >= m,
-    }[op]
+    return _OPERATORS[op](sort_key(x), sort_key(y))
 
 
 def like(text: str, pattern: str, escape: str) -> bool:
@@ -137,6 +140,8 @@ class Oracle:
 
     def __init__(self, schema: pa.Schema, session_zone: str = "UTC") -> None:
         self.schema, self.zone = schema, zoneinfo.ZoneInfo(session_zone)
+        # The lists that were asked, and what ``members`` says for each type.
+        self._lists: dict[tuple[int, Kind], tuple[Membership, Kind, list[Any]]] = {}
 
     def operand(self, node: Any, row: dict[str, Any]) -> Typed | str:
         match node:
@@ -222,20 +227,29 @@ class Oracle:
             case Membership():
                 if not node.values:
                     return False
-                listed = [value for value in node.values if isinstance(value, Literal)]
-                if len(listed) < len(node.values):
-                    raise NotModelled("a list of other things than literals")
-                members = [literal_of(value, self.zone) for value in listed]
-                target = kind_tuple(operand)
-                for member in members:
-                    target = meeting(target, kind_tuple(member))
-                operand = cast(operand, target, self.zone)
-                cases = [
-                    compare("=", operand, cast(member, target, self.zone), self.zone)
-                    for member in members
-                ]
-                return True if True in cases else None if None in cases else False
+                target, keys = self.members(node, kind_tuple(operand))
+                value = cast(operand, target, self.zone).value
+                if value is None:
+                    return None
+                return sort_key(value) in keys or (None if None in keys else False)
         raise NotModelled(repr(node))
+
+    def members(self, node: Membership, kind: Kind) -> tuple[Kind, list[Any]]:
+        """The type at which an operand of ``kind`` meets a list, and the keys of the list's values
+        there, ``None`` for NULL. They are the same for each row."""
+        if (id(node), kind) not in self._lists:
+            listed = [value for value in node.values if isinstance(value, Literal)]
+            if len(listed) < len(node.values):
+                raise NotModelled("a list of other things than literals")
+            members = [literal_of(value, self.zone) for value in listed]
+            target = kind
+            for member in members:
+                target = meeting(target, kind_tuple(member))
+            values = [cast(member, target, self.zone).value for member in members]
+            keys = [None if value is None else sort_key(value) for value in values]
+            self._lists[id(node), kind] = node, target, keys
+        _, target, keys = self._lists[id(node), kind]
+        return target, keys
 
 
 def beyond_long(node: Comparison, left: Typed, right: Typed) -> bool | None:
