@@ -47,7 +47,7 @@ def levels(bench: Workbench) -> None:
     assert ran.code == 0, ran
     assert re.search(r"files +id +minmax +4 -> 1 files", ran.out), ran.out
     assert re.search(r"row groups +id +\S.* 4 -> 1 row groups", ran.out), ran.out
-    assert re.search(r"pages +id +page index +5 -> 1 pages", ran.out), ran.out
+    assert re.search(r"pages +id +page index +5 -> 1 row ranges", ran.out), ran.out
     left = "left: 1 of 4 files, 1 of 4 row groups, 2 of 10 pages, 5,000 of 400,000 rows"
     assert left in ran.out, ran.out
     document = json.loads(bench.skipstone("explain", root, "id = 150003", "--json").out)

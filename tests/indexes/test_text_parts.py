@@ -139,7 +139,7 @@ def test_the_part_that_holds_the_row_is_left(table: Table, where: str, row: int)
         if each.level is Level.PAGE and each.index == "ngram"
     ]
     assert 1 <= step.kept <= step.considered / 4
-    assert f"-> {step.kept} pages" in str(table.explain(where))
+    assert f"-> {step.kept} row ranges" in str(table.explain(where))
 
 
 def test_parts_are_whole_pages_of_the_column(table: Table) -> None:

@@ -171,7 +171,7 @@ def test_each_level_has_a_head_and_what_asking_took() -> None:
     assert str(it).splitlines()[2:6] == [
         "  files       id  minmax      4 -> 2 files",
         "  row groups  id  statistics  8 -> 4 row groups  0 B in 3 requests",
-        "  pages       id  page index  8 -> 2 pages       2.0 kB in 1 request, 1.3 ms",
+        "  pages       id  page index  8 -> 2 row ranges  2.0 kB in 1 request, 1.3 ms",
         "  left: 2 of 4 files",
     ]
     html = it._repr_html_()

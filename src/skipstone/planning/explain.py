@@ -327,9 +327,11 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     before = None
     for step in shown:
-        unit = Level(step.level).unit
+        level = Level(step.level)
+        # Rows between the ends of pages of any column: not the pages, which each column has.
+        unit = "row ranges" if level is Level.PAGE else level.unit
         change = f"{step.considered:,} -> {step.kept:,} {unit}" if step.used else ""
-        head = unit if len(levels) > 1 and step.level != before else ""
+        head = level.unit if len(levels) > 1 and step.level != before else ""
         because = _because(step, unasked=step.level not in asked)
         rows.append((head, step.column, step.index, change, _cost(step), because))
         before = step.level
