@@ -112,6 +112,28 @@ def test_against_the_oracle(name: str, micros: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "name, year, count",
+    [
+        ("America/Recife", 2000, 3),  # two of them a week apart: the nearest two of any zone
+        ("Africa/Casablanca", 2024, 2),
+        ("America/Argentina/Tucuman", 2004, 2),
+        ("Antarctica/Troll", 2024, 2),
+        ("Pacific/Apia", 2011, 3),
+        ("Asia/Kolkata", 2024, 0),
+    ],
+)
+def test_every_change_of_a_year_is_found(name: str, year: int, count: int) -> None:
+    session = known(name)
+    first, last = at(f"{year}-01-01"), at(f"{year + 1}-01-01")
+    quarters = range(first, last + 1, HOUR // 4)
+    offsets = [session.to_local(each) - each for each in quarters]
+    pairs = zip(quarters, offsets, offsets[1:], strict=False)
+    expected = [(each + HOUR // 4, one, two) for each, one, two in pairs if one != two]
+    assert session.changes(first, last) == expected
+    assert len(expected) == count
+
+
+@pytest.mark.parametrize(
     "name",
     ["EST", "CST6CDT", "Japan", "Mars/Olympus", "", "UTC+19", "+25:00", "+05:75", "../etc/x"],
 )

@@ -77,8 +77,8 @@ class Zone:
         found: list[tuple[int, int, int]] = []
         offset, at = self._offset_at(first), first
         while at < last:
-            # No zone changes its clocks twice within a quarter of an hour.
-            ahead = min(at + HOUR // 4, last)
+            # Since 1970 no zone has changed its clocks twice within six days: Recife did in a week.
+            ahead = min(at + DAY, last)
             after = self._offset_at(ahead)
             if after != offset:
                 found.append((self._change(at, ahead, offset), offset, after))
