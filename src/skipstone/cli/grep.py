@@ -19,7 +19,7 @@ from .completion import column_list
 from .keys import data_keys
 from .options import columns_of, decoding_memory, index_options, reporting, source_options
 from .output import flush, shows_colour
-from .query import cell, values_of
+from .query import begun, cell, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,11 +151,7 @@ def grep(
 
 
 def _begun(scan: TableScan) -> tuple[TableScan, Iterator[tuple[str, pa.Table]]]:
-    """The scan and its rows; the first are read, so that they can be planned again until then."""
-    from itertools import chain, islice
-
-    pieces = scan.by_file()
-    return scan, chain(list(islice(pieces, 1)), pieces)
+    return scan, begun(scan.by_file())
 
 
 def _once(schema: pa.Schema, names: Sequence[str]) -> list[str]:

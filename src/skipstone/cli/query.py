@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from .options import TableArguments
     from .output import Output
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -140,10 +142,13 @@ class _Counted:
             yield batch
 
 
+def begun(pieces: Iterator[T]) -> Iterator[T]:
+    """The pieces of a scan; the first is read, so that the scan can be planned again until then."""
+    return chain(list(islice(pieces, 1)), pieces)
+
+
 def _begun(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and rows; the first rows are read, so that they can be planned again until then."""
-    batches = scan.to_batches()
-    return scan.schema, chain(list(islice(batches, 1)), batches)
+    return scan.schema, begun(scan.to_batches())
 
 
 def _whole(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
