@@ -26,7 +26,7 @@ help:
 	echo "make bench   the figures, one JSON line each"
 	echo "make fuzz    every parser against 100,000 damaged files, in processes that may die"
 	echo "make faults  every fault at every step of every verb that writes"
-	echo "make soak    random tables on every route, then the tests that take hours"
+	echo "make soak    random tables on every route, then the tests that take hours and properties of many examples"
 	echo "make interop files exchanged with Paimon, QuestDB and other readers of Parquet"
 	echo "make versions  reading through an index on every version of Spark that is supported"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
@@ -69,6 +69,7 @@ faults: $(VENV)/.stamp
 soak: java $(VENV)/.stamp
 	$(PY) -m tests.soak $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz"
+	HYPOTHESIS_PROFILE=many $(PYTEST) -m "hypothesis and not (soak or fuzz or long or interop)"
 
 # Maven fetches the jars once, into .interop/. Without Maven, Java or the network tests skip.
 interop: $(VENV)/.stamp

@@ -30,8 +30,10 @@ _BASE = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("ci", _BASE, max_examples=40, derandomize=True, database=None)
+# The same examples each time: more of them would find nothing new. `make soak` draws others.
+settings.register_profile("ci", _BASE, max_examples=20, derandomize=True, database=None)
 settings.register_profile("dev", _BASE, max_examples=40)
+settings.register_profile("many", _BASE, max_examples=400)
 settings.register_profile("fuzz", _BASE, max_examples=5_000)
 settings.register_profile("soak", _BASE, max_examples=50_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -89,7 +89,7 @@ def assert_sound(table: Table, files: Sequence[strategies.DataFile], where: str)
                 assert set(selected) <= set(matches), f"{file.name}: not all rows match"
 
 
-@settings(max_examples=60, phases=PHASES)
+@settings(phases=PHASES)
 @given(st.data())
 def test_no_matching_row_is_lost(data: st.DataObject) -> None:
     """Build some indexes over files as drawn; plans for drawn predicates miss nothing."""
@@ -113,7 +113,7 @@ def test_no_matching_row_is_lost(data: st.DataObject) -> None:
                 continue
 
 
-@settings(max_examples=30, phases=PHASES)
+@settings(phases=PHASES)
 @given(st.data())
 def test_no_matching_row_is_lost_when_files_change(data: st.DataObject) -> None:
     """After the build a file is replaced, one is added and one removed; then refresh catches up."""

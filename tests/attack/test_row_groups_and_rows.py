@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import skipstone
@@ -158,7 +158,6 @@ def check_plan(
     assert plan.count() in (None, len(expected))
 
 
-@settings(max_examples=25)
 @given(drifted_questions(), st.booleans())
 def test_no_row_is_lost_where_types_drift(
     question: tuple[list[tuple[pa.Table, dict[str, Any]]], pa.Table, Expr, list[str], Any],

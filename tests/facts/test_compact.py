@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.facts import Store
@@ -237,7 +237,6 @@ def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataTy
 TYPES = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=4)
 
 
-@settings(max_examples=25)
 @given(TYPES, st.integers(0, 50))
 def test_unknown_kinds_survive_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, type_: pa.DataType, seed: int

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.facts import Store
@@ -113,7 +113,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     return Facts(tmp_path_factory.mktemp("pieces"), 24, 12, empty=5)
 
 
-@settings(max_examples=30)
 @given(st.data())
 def test_pieces_answer_as_whole_filters_do(written: Facts, data: st.DataObject) -> None:
     """Keys that files have, and keys that none has, of parts with and without nulls."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.facts import Store
@@ -190,7 +190,6 @@ def predicates(data: st.DataObject) -> list[str]:
     ]
 
 
-@settings(max_examples=30)
 @given(st.data())
 def test_slices_answer_as_the_filters_do_through_a_life(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

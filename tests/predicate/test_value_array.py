@@ -83,7 +83,6 @@ def test_keys_are_distinct_ascending_and_come_back(data: Any, type: pa.DataType)
     assert hash(ValueArray(ascending_distinct(keys), type)) == hash(held)
 
 
-@settings(max_examples=30)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(["", "prefix-", "\0"]),

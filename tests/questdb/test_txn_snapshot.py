@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, StaleError, UnsupportedError
@@ -328,7 +328,6 @@ def test_every_snapshot_is_whole_while_another_process_commits_500_times(tmp_pat
     assert len(set(seen)) > 2
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_any_partitions_and_commits(data: st.DataObject) -> None:
     unit: PartitionUnit = data.draw(st.sampled_from(["year", "month", "week", "day", "hour"]))

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
@@ -178,7 +178,6 @@ def test_a_renamed_column_is_found_by_the_name_in_each_file(tmp_path: Path) -> N
     assert kept(table, "ts >= '2024-01-03T00:00:00Z'") == ["2024-01-03"]
 
 
-@settings(max_examples=30)
 @given(st.data())
 def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
     unit: PartitionUnit = data.draw(st.sampled_from(["year", "month", "week", "day", "hour"]))

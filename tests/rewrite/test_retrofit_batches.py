@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
@@ -99,7 +99,6 @@ def test_a_damaged_page_ends_the_run(
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),
     count=st.sampled_from([0, 1, 50, 3_000, 65_536, 65_537, 200_000]),

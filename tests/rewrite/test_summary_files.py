@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import ParquetFile, Table
@@ -359,7 +359,6 @@ def test_a_file_that_changes_after_it_was_listed_is_no_part_of_it(tmp_path: Path
     assert not list(root.glob("_*"))
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_summaries_of_any_tables(data: st.DataObject, tmp_path_factory: Any) -> None:
     from tests.strategies import tables

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import Table
@@ -268,7 +268,6 @@ def test_it_serves_after_the_files_of_other_schemas_were_left_alone(root: Path) 
     assert ids(scan) == [771, 771]
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_no_damage_costs_a_row(data: st.DataObject, made: Path) -> None:
     path = made / "_metadata"
@@ -294,7 +293,6 @@ def test_no_damage_costs_a_row(data: st.DataObject, made: Path) -> None:
         path.write_bytes(whole)
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_predicates_find_what_brute_force_finds(data: st.DataObject, made: Path) -> None:
     import pyarrow as pa
@@ -346,7 +344,6 @@ _FIELDS = (
 )  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_hostile_versions_are_a_format_error(data: st.DataObject, made: Path) -> None:
     whole = (made / "_metadata").read_bytes()
@@ -371,7 +368,6 @@ def test_hostile_versions_are_a_format_error(data: st.DataObject, made: Path) ->
             assert part.num_row_groups == found.versions.files[at].row_groups
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_hostile_heads_are_a_format_error(data: st.DataObject, made: Path) -> None:
     import base64

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.cli import cli
@@ -151,7 +151,6 @@ def test_golden_files_without_their_footer(golden: Path, tmp_path: Path, part: b
 # -- random damage ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from(["1.0", "2.0"]))
 def test_cut_anywhere(bench: Bench, part: int, page_index: bool, version: str) -> None:
     rows = table()
@@ -165,7 +164,6 @@ def test_cut_anywhere(bench: Bench, part: int, page_index: bool, version: str) -
         assert same_table(found, rows.slice(0, whole * GROUP))
 
 
-@settings(max_examples=25)
 @given(st.integers(4, 10_000), st.integers(1, 3_000), st.randoms(use_true_random=False))
 def test_overwritten_anywhere(bench: Bench, part: int, length: int, random: Any) -> None:
     rows = table()
@@ -183,7 +181,6 @@ def test_overwritten_anywhere(bench: Bench, part: int, length: int, random: Any)
         assert same_table(found.slice(at_row * GROUP, GROUP), rows.slice(r * GROUP, GROUP))
 
 
-@settings(max_examples=25)
 @given(written(nested_types()), st.integers(0, 1000))
 def test_any_schema_cut_anywhere(
     tmp_path_factory: pytest.TempPathFactory, made: Any, part: int

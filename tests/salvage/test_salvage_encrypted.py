@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import Decryption, Encryption, ParquetFile
@@ -96,7 +96,6 @@ def test_the_first_row_group_of_a_file_that_lost_bytes_from_the_second_on(
     assert report.row_groups[1].why
 
 
-@settings(max_examples=25)
 @given(st.sampled_from(sorted(ALL)), st.integers(0, 1000), st.integers(1, 3000), st.randoms())
 def test_overwritten_anywhere(
     encrypted: EncryptedFiles, name: str, part: int, length: int, random: Any

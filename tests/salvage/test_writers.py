@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
@@ -207,7 +207,6 @@ def which(
     return kept
 
 
-@settings(max_examples=25)
 @given(anyhow, st.floats(0, 1))
 def test_cut_anywhere(files: Files, how: tuple[str, str, int], part: float) -> None:
     made = files.get(*how)
@@ -217,7 +216,6 @@ def test_cut_anywhere(files: Files, how: tuple[str, str, int], part: float) -> N
     assert kept == [r for r, (_, stop) in enumerate(made.groups) if stop <= cut], report
 
 
-@settings(max_examples=25)
 @given(anyhow, st.floats(0, 1), st.integers(1, 20_000), st.randoms(use_true_random=False))
 def test_overwritten_anywhere(
     files: Files, how: tuple[str, str, int], part: float, length: int, random: Any
@@ -255,7 +253,6 @@ def test_without_the_footer_all_is_there(files: Files, writer: str, number: int)
     assert which(made, found, report) == list(range(len(made.rows))), report
 
 
-@settings(max_examples=30)
 @given(st.sampled_from([1, 3]), st.floats(0, 1))
 def test_a_checkpoint_needs_no_schema(files: Files, number: int, part: float) -> None:
     made = files.get("skipstone", "zstd", number)

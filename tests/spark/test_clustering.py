@@ -137,7 +137,10 @@ def test_a_session_of_spark_connect_does_it_too(
         assert rows_of(output) == rows_of(table.path)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 6,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_rows_of_any_tables_stay_the_same(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

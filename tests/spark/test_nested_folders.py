@@ -80,7 +80,7 @@ def by_us(root: Path, *, recursive: bool) -> list[Any] | None:
     return sorted(lower, key=lambda row: int(row["id"]))
 
 
-@settings(max_examples=24, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(trees, st.booleans())
 @example(["", "p=1/"], False)
 @example(["x/p=1/", "X/p=2/"], False)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import skipstone
@@ -86,7 +86,6 @@ def ids(found: pa.Table) -> list[int]:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
 @given(questions(), st.data())
 def test_rows_are_those_of_brute_force(question: Question, data: st.DataObject) -> None:
     files, where, written, indexes = question

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import skipstone
@@ -383,7 +383,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_rows_are_those_of_brute_force(shared: Path, data: st.DataObject) -> None:
     text = data.draw(st.booleans())
     zone = data.draw(st.sampled_from(["UTC", "Asia/Tokyo"]))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, event, given, note, settings
+from hypothesis import assume, event, given, note
 from hypothesis import strategies as st
 
 import skipstone
@@ -126,7 +126,6 @@ def some_rows(draw: st.DrawFn, count: int) -> list[int]:
 
 
 @given(lakes(USUAL_TYPES), st.booleans(), st.data())
-@settings(max_examples=50)
 def test_a_part_of_the_rows_is_decided_as_by_brute_force(
     lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int],
     compiled: bool,

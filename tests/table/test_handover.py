@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import skipstone
@@ -300,7 +300,6 @@ def test_of_many_files_those_are_cut_that_save_most(
 VALUES = st.one_of(st.none(), st.integers(-20, 20))
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.tuples(VALUES, VALUES), max_size=40), min_size=1, max_size=4),
     st.integers(1, 9),

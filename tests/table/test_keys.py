@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import skipstone
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 INDEXES = ["minmax", "valuelist", "bloom", "bitmap"]
 
 
-@settings(max_examples=50)
 @given(st.data(), questions(), st.booleans())
 def test_rows_are_those_of_brute_force(data: Any, question: Any, always: bool) -> None:
     files, _, written, indexes = question

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import skipstone
@@ -131,7 +131,6 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_rows_are_those_of_brute_force(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from skipstone.predicate.render import to_sql
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@settings(max_examples=30)
 @given(questions(), st.booleans())
 def test_rows_are_those_of_brute_force(question: Question, always: bool) -> None:
     where = question[1]
@@ -57,7 +56,6 @@ def test_rows_are_those_of_brute_force(question: Question, always: bool) -> None
         assert sum(batch.num_rows for batch in table.scan(text).to_batches()) == len(expected)
 
 
-@settings(max_examples=25)
 @given(questions())
 def test_extremes_are_those_of_brute_force(
     question: Question,
@@ -92,7 +90,6 @@ def spark_order(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-@settings(max_examples=30)
 @given(
     questions(),
     st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=2),

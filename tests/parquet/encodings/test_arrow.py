@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values, encode_values
 from skipstone.parquet.format.enums import Encoding, Type
@@ -96,7 +96,6 @@ def joined(parts: list[Values], like: Values) -> Values:
 
 @BOTH
 @encodings
-@settings(max_examples=40)
 @given(drawn=arrays().filter(lambda drawn: drawn[0] is not Type.INT96))
 def test_pages_of_arrow(encoding: Encoding, drawn: Drawn) -> None:
     type_, width, values = drawn
@@ -108,7 +107,6 @@ def test_pages_of_arrow(encoding: Encoding, drawn: Drawn) -> None:
 
 
 @encodings
-@settings(max_examples=40)
 @given(drawn=arrays().filter(lambda drawn: drawn[0] is not Type.INT96))
 def test_pages_for_arrow(encoding: Encoding, drawn: Drawn) -> None:
     type_, width, values = drawn

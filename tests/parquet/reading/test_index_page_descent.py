@@ -74,8 +74,6 @@ def sorted_tables(draw: st.DrawFn) -> tuple[pa.Table, pa.DataType]:
 
 @given(sorted_tables(), st.data())
 @settings(
-    max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_keys_and_ranges_give_the_rows_of_the_oracle(

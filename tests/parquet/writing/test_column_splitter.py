@@ -203,7 +203,6 @@ def test_golden_files_are_split_and_read_equal(
     assert done > 30
 
 
-@settings(max_examples=25)
 @given(data=st.data())
 def test_any_table_split_anyhow(data: st.DataObject, tmp_path_factory: Any) -> None:
     from tests.strategies import tables
@@ -384,7 +383,6 @@ def _held() -> tuple[bytes, bytes]:
 _FOOTER, _HELD = _held()
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_damage_of_the_first_file_is_an_error_or_is_read(
     data: st.DataObject, tmp_path_factory: Any

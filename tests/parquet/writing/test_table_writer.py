@@ -76,8 +76,6 @@ def test_every_reader_reads_every_option_at_once(
 
 
 @settings(
-    max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

@@ -153,8 +153,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
