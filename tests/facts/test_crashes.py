@@ -259,7 +259,7 @@ def value_of(index: Index, version: int) -> object:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=20, stateful_step_count=25)
+TestLife.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=25)
 
 
 @pytest.mark.long

@@ -221,7 +221,7 @@ def computed(data: pa.Table, condition: str, where: str) -> tuple[list[int], lis
 
 @pytest.mark.parametrize("where", ["UTC", "America/New_York"])
 @given(data=tables(), condition=conditions())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 def test_leaves_choose_the_rows_that_kernels_choose(
     where: str, data: pa.Table, condition: str
 ) -> None:

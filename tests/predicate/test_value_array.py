@@ -34,7 +34,7 @@ def every_list_is_an_array() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=400)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.data(), st.sampled_from(SPARK_TYPES), st.booleans())
 def test_rows_are_those_of_a_list_of_literals(data: Any, type: pa.DataType, negated: bool) -> None:
     column = data.draw(columns(type, 8), "column")
@@ -65,7 +65,7 @@ def test_rows_are_those_of_a_list_of_literals(data: Any, type: pa.DataType, nega
     assert found == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.data(), st.sampled_from(SPARK_TYPES))
 def test_keys_are_distinct_ascending_and_come_back(data: Any, type: pa.DataType) -> None:
     column = data.draw(columns(type, 20))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -69,6 +69,7 @@ def test_kinds_take_the_types_that_they_should() -> None:
 
 
 @pytest.mark.parametrize("kind, type", COMBINATIONS, ids=str)
+@settings(max_examples=settings().max_examples // 2)  # for each of some 60 combinations
 @given(data=st.data())
 def test_answers_are_those_of_brute_force(kind: str, type: PaimonType, data: st.DataObject) -> None:
     """Asked of a few bytes at a time, the answer is exact, and only those bytes matter."""
