@@ -113,7 +113,8 @@ class FileColumns:
         self.table, self.opened, self.ordinal, self.fresh = table, opened, ordinal, fresh
         self.naming = table.naming(ordinal)
         self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
-        self._tops: dict[str, int] = {}
+        #: the positions of top-level columns, by their names in lower case
+        self._tops: dict[str, list[int]] = {}
         #: what ``batches`` knows of the whole file, by the names of columns
         self.whole: dict[tuple[str, ...], Any] = {}
 
@@ -148,17 +149,15 @@ class FileColumns:
         parts, path = column_path(column), list[str]()
         if parts[0] in self.table.partitions.values:
             return None
-        schema = self.opened.schema
+        schema, naming = self.opened.schema, self.naming
         if not self._tops:  # a file may have ten thousand columns
-            self._tops = {name: at for at, name in enumerate(schema.names)}
-        naming = self.naming
-        at = self._tops.get(parts[0]) if parts[0] not in naming.fields else None
-        if at is not None and len(self._tops) == len(schema):
-            path, parts, naming = [parts[0]], parts[1:], SAME
-            type = schema.field(at).type
-            fields: list[pa.Field] = list(type) if pa.types.is_struct(type) else []
-        else:
-            fields = list(schema)
+            for at, name in enumerate(schema.names):
+                self._tops.setdefault(name.lower(), []).append(at)
+        named = naming.fields.get(parts[0])
+        top = parts[0] if named is None else named.name
+        fields: list[pa.Field] = []
+        if top is not None:  # the file may lack a renamed column
+            fields = [schema.field(at) for at in self._tops.get(top.lower(), ())]
         for part in parts:
             if isinstance(part, MapKey):
                 path.append(part)

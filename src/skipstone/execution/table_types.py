@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.human import some_of
 from skipstone.predicate.literals import stored
 from skipstone.predicate.naming import SAME
 from skipstone.predicate.types import column_name, column_path, is_list
@@ -152,7 +153,7 @@ def _unknown(schema: pa.Schema, path: tuple[str, ...]) -> SkipstoneError:
                 hint="spell it as one of them",
             )
         near = difflib.get_close_matches(part, names, 1)
-        shown = ", ".join(names[:20]) or "no fields"
+        shown = some_of(names, 20) or "no fields"
         told = f"the columns are {shown}" if not at else f"{above} has {shown}"
         return SkipstoneError(
             f"there is no column {name}", hint=f"did you mean {near[0]!r}?" if near else told
