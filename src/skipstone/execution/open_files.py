@@ -178,17 +178,16 @@ class OpenFiles:
     ) -> Iterator[R]:
         """The results of ``call`` in order; a few calls run ahead of the caller.
 
-        A ``small`` item runs on the calling thread where storage is local, and so does a single
-        one: that is faster than another thread. When the caller stops, running calls finish and no
-        more start.
+        Where storage is local, a ``small`` item runs on the calling thread, because that is faster
+        than another thread, and so does the last one, for which the caller would wait. When the
+        caller stops, running calls finish and no more start.
         """
         queue: deque[R | Future[R]] = deque()
         pool: ThreadPoolExecutor | None = None
         try:
             local = not self.storage.remote
             for item, last in _with_last(items) if local else ((item, False) for item in items):
-                alone = last and pool is None
-                if self.workers == 1 or (local and (alone or small(item))):
+                if self.workers == 1 or (local and (last or small(item))):
                     if not queue:
                         yield call(item)
                         continue

@@ -207,7 +207,7 @@ class TableReader:
         self._scans, self._alone = files > _FEW, files == 1
         if self.files.storage.remote:
             return iter(pieces)
-        each = () if self._scans else _shares(files, 2 * self.files.workers)
+        each = () if self._scans else _shares(files, self.files.workers)
         return batches(pieces, list(self.asked), self.columns, each)
 
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
