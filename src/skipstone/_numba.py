@@ -442,9 +442,8 @@ def compile_kernel(
 
     ``cache`` keeps the code on disk, so that only the first process on a machine compiles it,
     unless a source is unreadable. numba names the files after the function, and detects stale code
-    only by the source of that. A process that is killed may leave an index of new code that names a
-    file of old code. So the name includes checksums of all sources, numba's version, and whether
-    accesses are checked.
+    only by the source of that. A process that is killed may leave an index of new code that names
+    old code. So the name has checksums of all sources, and says numba's version and BOUNDSCHECK.
     """
     import numba
 
@@ -457,10 +456,11 @@ def compile_kernel(
     )
     named.__qualname__ = f"{function.__qualname__}_{crc32(repr(version).encode()):08x}"
     made: Any = numba.njit(nogil=True, **options)(named)
+    kernel: Callable[..., Any] = made
     if cache and None not in checksums:
         with suppress(RuntimeError):  # no folder for the cache can be written
             made._cache = _files_of_code()(named)
-    return made  # type: ignore[no-any-return]
+    return kernel
 
 
 @cache
@@ -495,6 +495,6 @@ def _files_of_code() -> Any:
 def _checksum(source: str) -> int | None:
     """The CRC-32 of a file, or of one in our archive; ``None`` if it cannot be read."""
     try:
-        return crc32(__loader__.get_data(source))  # type: ignore[name-defined]
+        return crc32(globals()["__loader__"].get_data(source))
     except (OSError, AttributeError):
         return None

@@ -394,3 +394,22 @@ def test_the_statistics_of_several_files_side_by_side_are_those_of_each(
         known = [each is not None for each in wanted]
         assert values(together, end) == ([each or b"" for each in wanted], known)
         assert values(together, end)[0] == [v for part in parts for v in values(part, end)[0]]
+
+
+def test_references_to_more_bytes_than_their_own_file_are_refused() -> None:
+    """Thirty row groups refer to one statistic; a large file at their side does not pay for it."""
+    text = replace(longs(0, 9), min=b"x" * 65_535, max=None)
+    head, held = PmHead(columns=(TEXT,)), PmRowGroup(num_rows=9, chunks=(text,))
+    other = PmRowGroup(num_rows=9, chunks=(replace(text, min=None, max=text.min),))
+    large = Pm(write(head, (other,) * 60, FOOTER)).snapshot().stats([0])
+    few = Pm(write(head, (held,), FOOTER)).snapshot().stats([0])
+    hostile = replace(
+        few,
+        chunks=np.repeat(few.chunks, 30, axis=0),
+        out_of_line=np.repeat(few.out_of_line, 30),
+        end=np.repeat(few.end, 30),
+    )
+    for stats in (hostile, ChunkStats.side_by_side([large, hostile])):
+        with pytest.raises(FormatError, match="more bytes than the file"):
+            stats.blobs("MIN")
+    assert len(ChunkStats.side_by_side([large, few]).blobs("MIN")[0]) == 65_535

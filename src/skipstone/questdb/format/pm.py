@@ -183,21 +183,31 @@ class ChunkStats:
         valid = inside | (starts > 0)
         inside, starts = inside.ravel(), starts.ravel()
         lengths = np.where(inside, sizes.ravel(), lengths.ravel())
-        parts, total = self.parts or (self,), int(lengths.sum())
+        parts, columns = self.parts or (self,), self.chunks.shape[1]
+        sizes_of = np.array([part.chunks.size for part in parts], np.int64)
+        part_of = np.repeat(np.arange(len(parts)), sizes_of)
         # References may overlap: a small hostile file must not take very much memory.
-        if total > sum([len(part.data) for part in parts]) + 8 * lengths.size:
-            raise FormatError(f"{end}_STATs of more bytes than the file", file=self.file, got=total)
+        totals = np.bincount(part_of, lengths, len(parts)).astype(np.int64)
+        most = np.repeat(self.end, columns) + 8 * sizes_of[part_of]
+        if np.any(totals[part_of] > most):
+            raise FormatError(
+                f"{end}_STATs of more bytes than the file", file=self.file, got=int(totals.max())
+            )
         offsets = np.zeros(lengths.size + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        data, is_inlined = np.empty(total, np.uint8), np.repeat(inside, lengths)
+        data, is_inlined = np.empty(int(offsets[-1]), np.uint8), np.repeat(inside, lengths)
         slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"]).view(np.uint8).reshape(-1)
         short = lengths[inside]
         data[is_inlined] = slots[np.repeat(8 * np.flatnonzero(inside), short) + within(short)]
-        at = np.flatnonzero(~inside & (lengths > 0))
-        part_of = np.searchsorted(np.cumsum([part.chunks.size for part in parts]), at, "right")
-        places = zip(part_of.tolist(), starts[at].tolist(), lengths[at].tolist(), strict=True)
-        outside = b"".join([parts[one].data[start : start + size] for one, start, size in places])
-        data[~is_inlined] = np.frombuffer(outside, np.uint8)
+        outside = np.flatnonzero(~inside & (lengths > 0))
+        ends = np.searchsorted(outside, np.cumsum(sizes_of))
+        held = [np.empty(0, np.uint8)]
+        for part, first, stop in zip(parts, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            if first < stop:
+                at = outside[first:stop]
+                raw = np.frombuffer(part.data, np.uint8)
+                held.append(raw[np.repeat(starts[at], lengths[at]) + within(lengths[at])])
+        data[~is_inlined] = np.concatenate(held)
         return data, offsets, valid
 
 
