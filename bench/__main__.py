@@ -81,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name.partition(".")[0] not in TOPICS:
             parser.error(f"no figure {name!r}; the topics are {', '.join(TOPICS)}")
     missed = 0
-    with Workbench(options.home, TOY if options.toy else FULL) as bench:
+    sizes = TOY if options.toy else FULL
+    with Workbench(options.home, sizes, options.names) as bench:
         for figure in measured(bench, options.names):
             missed += figure.met is False
             print(figure.to_json(), flush=True)

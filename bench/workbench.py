@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -73,10 +73,14 @@ TOY = Sizes(
 
 
 class Workbench(AbstractContextManager["Workbench"]):
-    """Sizes, the folder ``home`` for what is generated, and the session while it is needed."""
+    """Sizes, the folder ``home`` for what is generated, and the session while it is needed.
 
-    def __init__(self, home: Path, sizes: Sizes = FULL) -> None:
+    ``names`` are the beginnings of the figures to measure; all without any.
+    """
+
+    def __init__(self, home: Path, sizes: Sizes = FULL, names: Sequence[str] = ()) -> None:
         self.home, self.sizes = home.absolute(), sizes
+        self._names = names
         self._session: SparkSession | None = None
 
     @cached_property
@@ -108,6 +112,12 @@ class Workbench(AbstractContextManager["Workbench"]):
     ) -> None:
         if self._session is not None:
             self._session.stop()
+
+    def wants(self, figure: str) -> bool:
+        """Whether the figures whose names begin like this are to be measured."""
+        return not self._names or any(
+            figure.startswith(name) or name.startswith(figure) for name in self._names
+        )
 
     def generated(self, name: str, make: Callable[[Path], None], **recipe: Any) -> Path:
         """The folder ``name`` as ``make`` left it, made again when the recipe is another one."""
