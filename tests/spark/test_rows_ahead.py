@@ -169,6 +169,7 @@ def test_every_type_is_what_spark_makes_of_it(
                 assert said().startswith(AHEAD), (name, said())
                 assert found.schema == plain.schema
                 assert repr(sorted(found.collect())) == repr(sorted(plain.collect()))
+                assert found.unionByName(plain).count() == 2 * plain.count()
         text = "at = '2024-07-01 03:30:00.000001'"
         assert skipstone.Table(str(root / "plain")).read(session, text).count() == 2
     finally:

@@ -10,6 +10,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.execution.table_types import output_schema
 from skipstone.predicate.types import spark_type
 
+from .session import Jvm, is_connect
 from .versions import to_arrow
 
 if TYPE_CHECKING:
@@ -63,10 +64,19 @@ def in_types(table: pa.Table, schema: StructType) -> pa.Table:
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, schema: Any = None) -> DataFrame:
-    """The DataFrame of these rows; ``TypeError`` before Spark 4.
+    """The DataFrame of these rows; ``TypeError`` before Spark 4 where there are any.
 
-    Spark takes no batch that comes after an empty one, so there is one batch.
+    Spark takes no batch that comes after an empty one, so there is one batch. A DataFrame without
+    rows is made from its schema alone, without the file by which Spark receives batches.
     """
+    from pyspark.sql import DataFrame as ClassicFrame
+    from pyspark.sql.types import StructType
+
+    if not len(rows) and isinstance(schema, StructType) and not is_connect(spark):
+        session = spark._jsparkSession
+        none = Jvm.of(spark).static("java.util.Collections", "emptyList")()
+        made = session.createDataFrame(none, session.parseDataType(schema.json()))
+        return ClassicFrame(made, spark)
     return spark.createDataFrame(rows.combine_chunks(), schema)
 
 
