@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -67,6 +67,21 @@ def distinct_at(values: NDArray[_T]) -> tuple[NDArray[_T], NDArray[np.intp]]:
     first = np.ones(len(order), np.bool_)
     np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
     return ascending[first], order[first]
+
+
+def runs_up_to(
+    sizes: Iterable[int], most: int, count: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Runs of items, first and one after the last, whose ``sizes`` are at most ``most`` together,
+    or ``count`` items if that is less; a larger item is alone."""
+    start, stop, held = 0, 0, 0
+    for size in sizes:
+        if stop > start and (held + size > most or stop - start == count):
+            yield start, stop
+            start, held = stop, 0
+        stop, held = stop + 1, held + size
+    if stop > start:
+        yield start, stop
 
 
 def within(counts: NDArray[np.int64]) -> NDArray[np.int64]:

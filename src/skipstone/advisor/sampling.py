@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._arrays import runs_up_to
 from skipstone.errors import SkipstoneError, in_words
 from skipstone.execution.table_engine import Engine
 from skipstone.parquet.reading.file import ParquetFile
@@ -205,16 +206,8 @@ def _together(
     few reads."""
     at = [leaf.ordinal for leaf in leaves.values()]
     sizes = file.footer.chunk("total_uncompressed_size")[:, at].sum(axis=0).tolist()
-    some: list[tuple[str, ...]] = []
-    held = 0
-    for column, size in zip(leaves, sizes, strict=True):
-        if some and held + size > _TOGETHER:
-            yield some
-            some, held = [], 0
-        some.append(column)
-        held += size
-    if some:
-        yield some
+    columns = list(leaves)
+    return (columns[start:stop] for start, stop in runs_up_to(sizes, _TOGETHER))
 
 
 def _ranges(

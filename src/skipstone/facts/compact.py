@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import runs_up_to
 from skipstone.errors import SkipstoneError
 from skipstone.pruning import Cause
 
@@ -134,19 +135,13 @@ def _left(
 
 def _bins(parts: Sequence[Part], keep: Mapping[str, NDArray[np.bool_]]) -> list[list[Part]]:
     """The parts, oldest first, in runs that become one part each; a run of one may stay."""
-    bins: list[list[Part]] = []
-    held = PART_BYTES + 1
+    large: list[Part] = []
+    rest: list[Part] = []
     for part in parts:
-        large = part.uncompressed > PART_BYTES // 2
-        if large and keep[part.name].all():
-            bins.insert(0, [part])
-            continue
-        if held + part.uncompressed > PART_BYTES:
-            bins.append([])
-            held = 0
-        bins[-1].append(part)
-        held += part.uncompressed
-    return bins
+        stays = part.uncompressed > PART_BYTES // 2 and keep[part.name].all()
+        (large if stays else rest).append(part)
+    runs = runs_up_to([part.uncompressed for part in rest], PART_BYTES)
+    return [*([part] for part in reversed(large)), *(rest[start:stop] for start, stop in runs)]
 
 
 def _rewrite(

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from skipstone._arrays import runs_up_to
 from skipstone.build.job import BuildJob, Outcome, shares
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
@@ -129,15 +130,8 @@ def _answers(job: RunJob, runs: Sequence[PartBatch]) -> list[RunAnswer]:
 
 def _fact_shares(runs: Sequence[PartBatch]) -> list[list[PartBatch]]:
     """Runs in shares of about ``FACT_BYTES_PER_TASK``; neighbours stay together."""
-    found: list[list[PartBatch]] = []
-    held = FACT_BYTES_PER_TASK
-    for run in runs:
-        if held + run.nbytes > FACT_BYTES_PER_TASK:
-            found.append([])
-            held = 0
-        found[-1].append(run)
-        held += run.nbytes
-    return found
+    sizes = [run.nbytes for run in runs]
+    return [list(runs[start:stop]) for start, stop in runs_up_to(sizes, FACT_BYTES_PER_TASK)]
 
 
 # -- the shape of a job ----------------------------------------------------------------------------
@@ -151,17 +145,9 @@ def _parts(spark: SparkSession, listing: Listing) -> list[Any]:
 
 def waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:
     """The files at ``ready`` in shares, each of one Spark job."""
-    wave: list[int] = []
-    held = 0
-    for at in ready:
-        size = int(todo.sizes[at])
-        if wave and (len(wave) == FILES_PER_WAVE or held + size > BYTES_PER_WAVE):
-            yield wave
-            wave, held = [], 0
-        wave.append(at)
-        held += size
-    if wave:
-        yield wave
+    sizes = todo.sizes[list(ready)].tolist()
+    for start, stop in runs_up_to(sizes, BYTES_PER_WAVE, FILES_PER_WAVE):
+        yield list(ready[start:stop])
 
 
 def _run(

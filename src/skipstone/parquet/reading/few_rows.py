@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import runs_up_to
 from skipstone.errors import FormatError
 
 from .bulk_chunks import (
@@ -43,7 +44,7 @@ from .bulk_values import BulkColumn
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -106,7 +107,7 @@ def read_few_rows(
         return None
     most = _TOGETHER if memory is None else min(_TOGETHER, int(_SHARE * memory))
     sizes = every.lengths.reshape(len(kinds), len(parts)).sum(axis=0)
-    groups = list(_groups(sizes.tolist(), most))
+    groups = list(runs_up_to(sizes.tolist(), most))
     buffer, plain = _ReusedMemory(room or new_memory), _ReusedMemory(room or new_memory)
     made: list[list[pa.Array]] = []
     taken, stored = np.zeros(len(kinds), np.int64), 0
@@ -250,17 +251,6 @@ def _chosen(
     lengths = np.diff(np.concatenate([[0], np.cumsum(ranges[:, 1])])[np.cumsum([0, *spans])])
     codecs = np.array([each.codec for each in found], np.int64)
     return _Chosen(ranges, spans, lengths, codecs, first, begins[:chosen], at)
-
-
-def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Runs of parts that are read together, up to ``most`` bytes."""
-    start, held = 0, 0
-    for at, size in enumerate(sizes):
-        if at > start and held + size > most:
-            yield start, at
-            start, held = at, 0
-        held += size
-    yield start, len(sizes)
 
 
 class _ReusedMemory:

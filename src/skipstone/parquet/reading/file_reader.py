@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import no_rows
+from skipstone._arrays import no_rows, runs_up_to
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
@@ -396,18 +396,14 @@ class FileReader:
         """``rows`` in runs of row groups, each with its bytes: those of the chunks of ``leaves``,
         stored and decoded. A run takes up to ``limit`` bytes, or is a single row group."""
         size, counts = self._chunk_sizes(tuple(leaves)), self.footer.group("num_rows")
-        wave: list[GroupRows] = []
-        held = 0
-        for group in group_rows(rows, self.row_starts):
-            # Pages are read whole, so this is too low; waves need not be exact.
-            part = int(size[group.row_group]) * group.count // max(int(counts[group.row_group]), 1)
-            if wave and held + part > limit:
-                yield wave, held
-                wave, held = [], 0
-            wave.append(group)
-            held += part
-        if wave:
-            yield wave, held
+        groups = group_rows(rows, self.row_starts)
+        # Pages are read whole, so this is too low; waves need not be exact.
+        parts = [
+            int(size[each.row_group]) * each.count // max(int(counts[each.row_group]), 1)
+            for each in groups
+        ]
+        for start, stop in runs_up_to(parts, limit):
+            yield groups[start:stop], sum(parts[start:stop])
 
     def read_size(self, leaves: tuple[int, ...]) -> int:
         """The bytes of all chunks of ``leaves``, stored and decoded."""
