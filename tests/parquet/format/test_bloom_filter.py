@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.bloom_filter import (
+    COMPILED,
     HEADER_GUESS,
     MAX_BYTES,
     BloomFilter,
@@ -148,6 +149,24 @@ def test_nothing_inserted_is_ever_absent(inside: list[int], others: list[int], z
         slowly.insert(np.array([each], np.uint64))
     assert slowly.to_bytes() == found.to_bytes()
     assert BloomFilter.of_size(32).check(asked).sum() == 0
+
+
+@given(
+    st.lists(st.integers(0, 2**64 - 1), max_size=40), st.sampled_from([1, 2, 3, 8, 255, 1 << 12])
+)
+def test_the_compiled_loops_set_the_same_bits(values: list[int], z: int) -> None:
+    words = np.array(values, np.uint64)
+    hashes = xxh64_values(words)
+    expected = BloomFilter.of_size(32 * z)
+    expected.insert(hashes)
+    kernels = COMPILED.load()
+    for insert, inserted in ((kernels.words, words), (kernels.hashes, hashes)):
+        inserted.flags.writeable = False
+        # Blocks behind the filter stay as they are.
+        blocks = np.zeros((z + 1, 8), np.uint32)
+        insert(blocks[:z], inserted)
+        assert BloomFilter(blocks[:z]).to_bytes() == expected.to_bytes()
+        assert not blocks[z].any()
 
 
 def test_the_false_positives_are_as_many_as_wanted() -> None:

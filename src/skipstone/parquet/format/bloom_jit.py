@@ -12,7 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba.extending import register_jitable
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic, register_jitable
 
 from skipstone._numba import compile_kernel
 
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = (np.uint32(salt) for salt in SALT)
+# Whether accesses are checked, as numba's own are.
+_CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
+_tools: Any = cgutils  # llvmlite and numba's code generation have no types
+_WORD: Any = ir.IntType(32)
+_WORDS: Any = ir.VectorType(_WORD, 8)
 _EIGHT = np.uint64((bloom_filter.P5 + 8) & 0xFFFF_FFFF_FFFF_FFFF)
-_HALF, _ONE, _SHIFT = np.uint64(32), np.uint32(1), np.uint32(27)
+_HALF = np.uint64(32)
 _RUN = 1_024
 P1, P2, P3, P4, P5 = (
     np.uint64(p)
@@ -119,19 +126,35 @@ def _hash_all(data: Any, offsets: Any, out: Any) -> bool:
     return True
 
 
-# Written out, so that the compiler sees one vector of eight words.
+def _set_block(typing_context: Any, blocks: Any, block: Any, low: Any) -> Any:
+    """Sets the bits of a hash in its block. All eight words are one vector: the compiler does not
+    make one of them by itself."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        held = context.make_array(signature.args[0])(context, builder, arguments[0])
+        block, low = arguments[1:]
+        if _CHECKED:
+            _tools.do_boundscheck(context, builder, block, builder.extract_value(held.shape, 0), 0)
+        first = builder.gep(held.data, [builder.mul(block, block.type(8))])
+        place = builder.bitcast(first, _WORDS.as_pointer())
+        one = builder.insert_element(_WORDS(ir.Undefined), low, _WORD(0))
+        each = builder.shuffle_vector(one, _WORDS(ir.Undefined), _WORDS([0] * 8))
+        salted = builder.mul(each, _WORDS(SALT.tolist()))
+        bits = builder.shl(_WORDS([1] * 8), builder.lshr(salted, _WORDS([27] * 8)))
+        builder.store(builder.or_(builder.load(place, align=4), bits), place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(blocks, types.intp, types.uint32), code
+
+
+# numba passes the typing context; a type checker would expect it from the callers.
+_set_bits: Any = intrinsic(_set_block)
+
+
 @register_jitable
 def _set(blocks: Any, h: Any) -> None:
-    block = np.int64(((h >> _HALF) * np.uint64(len(blocks))) >> _HALF)
-    low = np.uint32(h)
-    blocks[block, 0] |= _ONE << (np.uint32(low * _S0) >> _SHIFT)
-    blocks[block, 1] |= _ONE << (np.uint32(low * _S1) >> _SHIFT)
-    blocks[block, 2] |= _ONE << (np.uint32(low * _S2) >> _SHIFT)
-    blocks[block, 3] |= _ONE << (np.uint32(low * _S3) >> _SHIFT)
-    blocks[block, 4] |= _ONE << (np.uint32(low * _S4) >> _SHIFT)
-    blocks[block, 5] |= _ONE << (np.uint32(low * _S5) >> _SHIFT)
-    blocks[block, 6] |= _ONE << (np.uint32(low * _S6) >> _SHIFT)
-    blocks[block, 7] |= _ONE << (np.uint32(low * _S7) >> _SHIFT)
+    block = ((h >> _HALF) * np.uint64(len(blocks))) >> _HALF
+    _set_bits(blocks, np.int64(block), np.uint32(h))
 
 
 def _insert(blocks: Any, hashes: Any) -> None:
