@@ -205,9 +205,8 @@ class RetrofitWriter:
                     f"row group {key[0]}, {leaf.name}: a Bloom filter of an old kind left out"
                 )
         else:
-            data = facts.bloom_filter().to_bytes()
-            placed.bloom = BloomModules.of(data)
-            self._note("bloom filter", len(data))
+            placed.bloom = BloomModules.of(facts.bloom_filter())
+            self._note("bloom filter", sum(map(len, placed.bloom)))
         self._indexes(chunk, placed, needs)
         if facts is not None:
             self._statistics(placed, meta, facts, needs)

@@ -329,13 +329,18 @@ class BloomFilter:
         """For each hash, False if it was never inserted."""
         return set_in(self.blocks[block_of(hashes, len(self.blocks))], hashes)
 
-    def bitset(self) -> bytes:
-        """The bytes of the bitset."""
-        return self.blocks.astype("<u4").tobytes()
+    @property
+    def header(self) -> bytes:
+        """The bytes of the header."""
+        return _header(self.num_bytes)
+
+    def bitset(self) -> memoryview:
+        """The bytes of the bitset, not copied."""
+        return np.ascontiguousarray(self.blocks, "<u4").view(np.uint8).reshape(-1).data
 
     def to_bytes(self) -> bytes:
         """Header and bitset."""
-        return _header(self.num_bytes) + self.bitset()
+        return b"".join((self.header, self.bitset()))
 
 
 # -- XXH64 -----------------------------------------------------------------------------------------

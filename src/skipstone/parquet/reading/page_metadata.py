@@ -132,11 +132,9 @@ class BloomModules(NamedTuple):
     bitset: bytes | memoryview
 
     @classmethod
-    def of(cls, data: bytes) -> BloomModules:
-        """From the bytes of a whole filter in the clear."""
-        _, at = read_header(data, end=len(data))
-        view = memoryview(data)
-        return cls(view[:at], view[at:])
+    def of(cls, filter: BloomFilter) -> BloomModules:
+        """Of a whole filter, whose bitset is not copied."""
+        return cls(filter.header, filter.bitset())
 
 
 def bloom_filter_header(file: FileReader, key: ChunkKey) -> BloomFilterHeader | None:

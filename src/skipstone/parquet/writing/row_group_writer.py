@@ -87,7 +87,7 @@ class RowGroupWriter:
             made.column_index = None if index is None else index.to_bytes()
             made.offset_index = offset_index_of(made.pages, facts.rows, facts.unencoded)
         if chunk.bloom is not None:
-            made.bloom = BloomModules.of(chunk.bloom.to_bytes())
+            made.bloom = BloomModules.of(chunk.bloom)
         self._chunks.append(chunk.chunk)
 
     def _statistics(self, chunk: EncodedChunk) -> Statistics | None:
