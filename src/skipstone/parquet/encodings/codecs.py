@@ -146,8 +146,9 @@ def _known(codec: int) -> CompressionCodec:
 def _output(size: int) -> Any:
     import numpy as np
 
-    # Memory that is not touched until a codec writes there; a bytearray would be cleared first.
-    return np.empty(size, np.uint8)
+    # Memory that is not touched until a codec writes there; a bytearray would be cleared first. It
+    # ends at a multiple of eight bytes: numbers behind levels are aligned, and need no copy.
+    return np.empty(size + -size % 8, np.uint8)[-size % 8 :]
 
 
 def _into(call: Callable[..., int], data: memoryview, size: int) -> memoryview:
