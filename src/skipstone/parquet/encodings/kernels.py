@@ -74,7 +74,7 @@ def choose(work: int) -> Kernels:
     return COMPILED.for_work(work) or NUMPY
 
 
-def varint(data: U8, at: int) -> tuple[int, int]:
+def varint(data: U8 | bytes | memoryview, at: int) -> tuple[int, int]:
     """An unsigned LEB128 of at most 64 bits, and where it ends; -1 if it is cut or longer."""
     value = shift = 0
     for place in range(at, min(len(data), at + 10)):

@@ -96,19 +96,18 @@ def decode_booleans(data: Buffer, count: int) -> npt.NDArray[np.bool_]:
     return decode(prefixed(data), count, 1, dtype=np.uint8)[0].view(np.bool_)
 
 
-def constant(data: Buffer, count: int, bit_width: int) -> int | None:
+def constant(data: bytes | memoryview, count: int, bit_width: int) -> int | None:
     """The value of all ``count`` values, if the first run holds all of them; else ``None``.
 
     The levels of columns without nulls are such a run, and need not be decoded.
     """
     if not bit_width:
         return 0
-    view = as_bytes(data)
-    header, start = varint(view, 0)
+    header, start = varint(data, 0)
     size = bit_width + 7 >> 3
-    if start < 0 or header & 1 or header >> 1 < count or len(view) - start < size:
+    if start < 0 or header & 1 or header >> 1 < count or len(data) - start < size:
         return None
-    value = int.from_bytes(view[start : start + size].tobytes(), "little")
+    value = int.from_bytes(data[start : start + size], "little")
     return None if value >> bit_width else value
 
 

@@ -93,6 +93,7 @@ class ChunkStatistics:
         #: whether a page begins within a row, so that there can be no page index
         self.within_rows = False
         self._used: tuple[Any, NDArray[np.bool_]] | None = None
+        self._lengths: tuple[Values, NDArray[np.int64]] | None = None
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -119,7 +120,7 @@ class ChunkStatistics:
             if not len(run):
                 continue
             if leaf.type is Type.BYTE_ARRAY:
-                size += _bytes_of(run)
+                size += self._bytes_of(run)
             if self.filling is not None:
                 self._fill(self.filling, run)
             if self.order is not None:
@@ -139,6 +140,15 @@ class ChunkStatistics:
             repetition=_histogram(repetition, leaf.max_repetition_level, entries, top=False),
             within_row=repetition is not None and bool(len(repetition)) and bool(repetition[0]),
         )
+
+    def _bytes_of(self, run: Run) -> int:
+        values, held = run.values, self._lengths
+        assert isinstance(values, ByteArrays)
+        if run.indices is None:
+            return values.nbytes
+        if held is None or held[0] is not values:
+            held = self._lengths = (values, values.lengths)
+        return int(held[1].take(run.indices).sum())
 
     def keep(self, page: PageStatistics) -> None:
         """Keep the statistics of the next page."""
@@ -307,14 +317,6 @@ def has_bounds(old: Statistics | None) -> bool:
 
 def _number(value: bytes) -> Any:
     return np.frombuffer(value, f"<f{len(value)}")[0] if len(value) in (2, 4, 8) else np.nan
-
-
-def _bytes_of(run: Run) -> int:
-    values = run.values
-    assert isinstance(values, ByteArrays)
-    if run.indices is None:
-        return values.nbytes
-    return int(values.lengths.take(run.indices).sum())
 
 
 def _boundary_order(lows: list[Any], highs: list[Any]) -> BoundaryOrder:
