@@ -21,6 +21,7 @@ the part up to a checkpoint authenticates, and does not show that more was writt
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, Tail
 from skipstone.parquet.format.metadata import ColumnChunk, PageHeader, RowGroup
 from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.pages.page import page_checksum
-from skipstone.parquet.thrift.compact import I32, Reader, Writer
+from skipstone.parquet.thrift.compact import I32, Writer
 
 from .chunk_modules import plain_pages
 from .footer_editor import CHUNK_FIELDS, FooterEditor
@@ -54,6 +55,9 @@ _MAX_SIZE: Final = 0x7FFF_FFFF
 _HELD: Final = 8 << 20
 #: compressed_page_size of PageHeader; crc is the next field
 _SIZE_FIELD: Final = 3
+# Type and sizes of a PageHeader, its checksum if there is one, and a byte behind them.
+_INTEGER: Final = rb"\x15[\x80-\xff]{0,4}[\x00-\x7f]"
+_USUAL: Final = re.compile(rb"(%b%b)%b(%b)?(?=[\x00-\xff])" % ((_INTEGER,) * 4))
 
 
 class ChunkWriter:
@@ -341,33 +345,21 @@ def with_stored_body(
 
     Both fields are among the first four; the rest keeps its bytes.
     """
-    reader, previous = Reader(header), 0
-    while previous != _SIZE_FIELD - 1:
-        kind, previous = reader.field_head(previous)
-        if kind != I32 or previous >= _SIZE_FIELD:
-            break
-        reader.integer(32)
-    head = reader.at
-    if previous != _SIZE_FIELD - 1 or reader.field_head(previous) != (I32, _SIZE_FIELD):
+    usual = _USUAL.match(header)
+    if usual is None:
         return _with_stored_body(header, body, checksum)
-    reader.integer(32)
+    (first, crc), following = usual.group(1, 2), header[usual.end() :]
     writer = Writer()
     writer.field(_SIZE_FIELD, I32, len(body), _SIZE_FIELD - 1)
-    stop = reader.at
-    kind, following = reader.field_head(_SIZE_FIELD)
-    if following == _SIZE_FIELD + 1 or checksum:
+    if crc is not None or checksum:
         writer.field(_SIZE_FIELD + 1, I32, page_checksum(body), _SIZE_FIELD)
-    if following == _SIZE_FIELD + 1:
-        if kind != I32:
+    if crc is None and checksum and following[0]:
+        # The next field follows the checksum now, not the size: one id less in front of it.
+        if following[0] < 0x20:
             return _with_stored_body(header, body, checksum)
-        reader.integer(32)
-        stop = reader.at
-    elif checksum and kind:
-        if following <= _SIZE_FIELD:
-            return _with_stored_body(header, body, checksum)
-        writer.field_head(kind, following, _SIZE_FIELD + 1)
-        stop = reader.at
-    return b"".join((header[:head], writer.out, header[stop:]))
+        writer.out.append(following[0] - 0x10)
+        following = following[1:]
+    return b"".join((first, writer.out, following))
 
 
 def _with_stored_body(
