@@ -289,10 +289,11 @@ class Writer:
 
     def varint(self, value: int) -> None:
         """An unsigned varint."""
+        append = self.out.append
         while value >= 0x80:
-            self.out.append(value & 0x7F | 0x80)
+            append(value & 0x7F | 0x80)
             value >>= 7
-        self.out.append(value)
+        append(value)
 
     def integer(self, value: int) -> None:
         """A zigzag varint."""

@@ -295,9 +295,15 @@ def _summed(found: list[NDArray[np.int64]] | None, level: int) -> tuple[int, ...
     return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
 
 
+# Levels that are always 0 have no histogram.
+_NO_HISTOGRAM: Final = np.zeros(0, np.int64)
+
+
 def _histogram(
     levels: NDArray[np.uint8] | None, highest: int, count: int, *, top: bool
 ) -> NDArray[np.int64]:
+    if not highest:
+        return _NO_HISTOGRAM
     if levels is None:
         found = np.zeros(highest + 1, np.int64)
         found[highest if top else 0] = count
