@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import skipstone
 from skipstone.facts import Store
 from skipstone.facts.check import check
 from skipstone.facts.compact import compact
@@ -16,6 +19,7 @@ from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import OWN, place_columns
 from skipstone.facts.vacuum import vacuum
 from skipstone.pruning import Cause
+from skipstone.storage.atomic_replace import replace_atomically
 from tests.facts.facts import MINMAX, Table, sidecar_at, sidecar_place
 from tests.facts.test_compact import files_below, matched, spoil
 
@@ -111,6 +115,21 @@ def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> No
     assert files_below(table, "packs") == sorted([Path(named.path).name, new])
     assert matched(table).has_fact.tolist() == [True, False, False]
     assert vacuum(table.store).removed == {}
+
+
+def test_vacuum_keeps_what_a_process_is_writing_however_old_it_is(tmp_path: Path) -> None:
+    """A refresh writes a part, and a vacuum that spares no age runs meanwhile."""
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "part-0.parquet")
+    table = skipstone.Table(tmp_path)
+    table.build(indexes=["id:minmax"])
+    facts = Path(table.location.facts)
+    with replace_atomically(facts / "part-0") as written:
+        written.write(b"half")
+        written.flush()
+        left = facts / f"_tmp-part-1-{1:032x}"
+        left.write_bytes(b"half")
+        assert table.vacuum(timedelta(0)).removed == (str(left),)
+    assert (facts / "part-0").read_bytes() == b"half"
 
 
 def test_vacuum_of_nothing(table: Table) -> None:

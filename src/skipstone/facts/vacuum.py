@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.pruning import Cause, Reason
+from skipstone.storage.atomic_replace import TEMPORARY
 
 from .part_columns import SIDECARS, place_columns
 from .parts import open_part
 from .slice_upkeep import check_tail, unowned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
@@ -81,7 +82,7 @@ def vacuum(
             store.storage.delete(*gone)
         removed.update((path, old[path][0]) for path in gone)
 
-    remove(filter(place.is_temporary, old))
+    remove(_not_being_written(store, filter(place.is_temporary, old), reasons))
     broken = [path for path, version in old.items() if _is_broken(store, path, *version, reasons)]
     remove(broken)
     unowned_slices = unowned({*old, *recent} - set(broken), place)
@@ -152,6 +153,21 @@ def _left_below(storage: Storage, directory: str, reasons: list[Reason]) -> list
             elif path in known:
                 found.append(listing.object_id(known[path]))
     return found
+
+
+def _not_being_written(
+    store: Store, temporary: Iterable[str], reasons: list[Reason]
+) -> Iterator[str]:
+    """The temporary files of the store without those that a process is writing."""
+    left: dict[str, OSError | None] = {}
+    for directory in (store.location.packs, store.location.facts):
+        left |= store.storage.left_overs(directory)
+    for path in temporary:
+        error = left.get(path)
+        if error is not None:
+            reasons.append(Reason.of_error(f"temporary file {path}", error))
+        elif path in left or not TEMPORARY.fullmatch(path.rpartition("/")[2]):
+            yield path
 
 
 def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
