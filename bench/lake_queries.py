@@ -268,7 +268,8 @@ def compared(
     for turn, (name, way), again in product(range(turns), ways.items(), range(1 + row)):
         if name in refused:
             continue
-        gc.collect()
+        if not again:
+            gc.collect()
         clock = (clocks or {}).get(name, time.process_time)
         before, used, bytes_ = time.perf_counter(), clock(), read_so_far()
         try:
