@@ -101,13 +101,15 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         expressions = skipstone.Table(path, index_location=str(folder / "expressions"))
         expressions.build(indexes=["upper(user_id):bloom"], memory=4 << 30)
         yield compared(bench, capitals, expressions, peers, "lake_queries")
-    if not bench.wants("lake_queries.row indexes"):
+    prefix = "lake_queries.row indexes"
+    if not bench.wants(prefix):
         return
     of_rows = skipstone.Table(path, index_location=str(folder / "rows"))
     of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
     for query in queries:
-        if query.name in ("rare pair", "half", "top amount", "null", "count", "ten"):
-            yield compared(bench, query, of_rows, peers, "lake_queries.row indexes")
+        decided = query.name in ("rare pair", "half", "top amount", "null", "count", "ten")
+        if decided and bench.wants(f"{prefix}.{query.name}"):
+            yield compared(bench, query, of_rows, peers, prefix)
 
 
 def _of_expression(files: int, rows: int) -> Query:

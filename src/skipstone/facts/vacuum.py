@@ -17,7 +17,7 @@ from .parts import open_part
 from .slice_upkeep import check_tail, unowned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
@@ -82,7 +82,8 @@ def vacuum(
             store.storage.delete(*gone)
         removed.update((path, old[path][0]) for path in gone)
 
-    remove(_not_being_written(store, filter(place.is_temporary, old), reasons))
+    temporary = list(filter(place.is_temporary, old))
+    remove(_not_being_written(store.storage, temporary, reasons))
     broken = [path for path, version in old.items() if _is_broken(store, path, *version, reasons)]
     remove(broken)
     unowned_slices = unowned({*old, *recent} - set(broken), place)
@@ -156,18 +157,21 @@ def _left_below(storage: Storage, directory: str, reasons: list[Reason]) -> list
 
 
 def _not_being_written(
-    store: Store, temporary: Iterable[str], reasons: list[Reason]
-) -> Iterator[str]:
+    storage: Storage, temporary: Collection[str], reasons: list[Reason]
+) -> list[str]:
     """The temporary files of the store without those that a process is writing."""
     left: dict[str, OSError | None] = {}
-    for directory in (store.location.packs, store.location.facts):
-        left |= store.storage.left_overs(directory)
-    for path in temporary:
-        error = left.get(path)
+    for directory in sorted({path.rpartition("/")[0] for path in temporary}):
+        left |= storage.left_overs(directory)
+    for path, error in left.items():
         if error is not None:
             reasons.append(Reason.of_error(f"temporary file {path}", error))
-        elif path in left or not TEMPORARY.fullmatch(path.rpartition("/")[2]):
-            yield path
+    free = {path for path, error in left.items() if error is None}
+    return [
+        path
+        for path in temporary
+        if path in free or not TEMPORARY.fullmatch(path.rpartition("/")[2])
+    ]
 
 
 def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:

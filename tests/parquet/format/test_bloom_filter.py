@@ -169,6 +169,14 @@ def test_the_compiled_loops_set_the_same_bits(values: list[int], z: int) -> None
         assert not blocks[z].any()
 
 
+def test_the_compiled_loops_refuse_blocks_that_do_not_follow_one_another() -> None:
+    from numba.core.errors import TypingError
+
+    blocks = np.zeros((4, 16), np.uint32)[:, ::2]
+    with pytest.raises(TypingError):
+        COMPILED.load().hashes(blocks, np.zeros(1, np.uint64))
+
+
 def test_the_false_positives_are_as_many_as_wanted() -> None:
     rng = np.random.default_rng(3)
     inside, others = rng.integers(0, 2**64, (2, 100_000), dtype=np.uint64)

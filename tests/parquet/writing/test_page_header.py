@@ -106,3 +106,14 @@ def test_of_half_a_header(cut: int) -> None:
     header = fields((1, 0), (2, 100), (3, 100), long=False)
     with pytest.raises(FormatError):
         with_stored_body(header[:cut], b"body", checksum=True)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_an_integer_of_more_than_32_bits_is_refused(at: int) -> None:
+    writer = Writer()
+    for id in range(1, 5):
+        writer.out.append(1 << 4 | I32)
+        writer.varint(1 << 32 if id == at + 1 else 8)
+    writer.stop()
+    with pytest.raises(FormatError, match="more than 32 bits"):
+        with_stored_body(bytes(writer.out), b"body", checksum=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from skipstone._numba import compile_kernel
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Whether accesses are checked, as numba's own are.
-_CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 _tools: Any = cgutils  # llvmlite and numba's code generation have no types
 _WORD: Any = ir.IntType(32)
 _WORDS: Any = ir.VectorType(_WORD, 8)
@@ -128,14 +126,21 @@ def _hash_all(data: Any, offsets: Any, out: Any) -> bool:
 
 def _set_block(typing_context: Any, blocks: Any, block: Any, low: Any) -> Any:
     """Sets the bits of a hash in its block. All eight words are one vector: the compiler does not
-    make one of them by itself."""
+    make one of them by itself. The blocks must lie one after another."""
+    if (blocks.dtype, blocks.ndim, blocks.layout) != (types.uint32, 2, "C"):
+        return None
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         held = context.make_array(signature.args[0])(context, builder, arguments[0])
         block, low = arguments[1:]
-        if _CHECKED:
-            _tools.do_boundscheck(context, builder, block, builder.extract_value(held.shape, 0), 0)
-        first = builder.gep(held.data, [builder.mul(block, block.type(8))])
+        first = _tools.get_item_pointer(
+            context,
+            builder,
+            signature.args[0],
+            held,
+            [block, block.type(0)],
+            boundscheck=context.enable_boundscheck,
+        )
         place = builder.bitcast(first, _WORDS.as_pointer())
         one = builder.insert_element(_WORDS(ir.Undefined), low, _WORD(0))
         each = builder.shuffle_vector(one, _WORDS(ir.Undefined), _WORDS([0] * 8))

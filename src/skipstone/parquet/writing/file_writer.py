@@ -55,8 +55,9 @@ _MAX_SIZE: Final = 0x7FFF_FFFF
 _HELD: Final = 8 << 20
 #: compressed_page_size of PageHeader; crc is the next field
 _SIZE_FIELD: Final = 3
-# Type and sizes of a PageHeader, its checksum if there is one, and a byte behind them.
-_INTEGER: Final = rb"\x15[\x80-\xff]{0,4}[\x00-\x7f]"
+# Type and sizes of a PageHeader, its checksum if there is one, and a byte behind them. Integers of
+# more than 32 bits are left to the full parse, which refuses them.
+_INTEGER: Final = rb"\x15(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"
 _USUAL: Final = re.compile(rb"(%b%b)%b(%b)?(?=[\x00-\xff])" % ((_INTEGER,) * 4))
 
 
