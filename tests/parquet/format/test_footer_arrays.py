@@ -26,6 +26,7 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.footer_layout import BYTES, GROUPS, NARROW, PARTS, WIDE
 from skipstone.parquet.format.footer_scan import COMPILED, PLAIN
 from skipstone.parquet.format.metadata import (
+    TYPE_ORDER,
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
@@ -35,7 +36,7 @@ from skipstone.parquet.format.metadata import (
     SizeStatistics,
     Statistics,
 )
-from skipstone.parquet.thrift.compact import Field, read_struct, write_struct
+from skipstone.parquet.thrift.compact import I32, LIST, Field, ListOf, read_struct, write_struct
 from tests.fuzz.mutate import mutated
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of, structs
@@ -347,6 +348,24 @@ def test_fields_before_the_schema_and_after_the_row_groups_are_found() -> None:
         footer = FooterArrays.scan(turned, kernels=kernels)
         check(footer, FileMetaData.from_bytes(turned))
         assert (footer.version, footer.num_rows) == (2, 3)
+
+
+def test_orders_of_equal_bytes_are_shared_and_errors_lie_in_their_own_file() -> None:
+    metadata = FileMetaData.from_bytes(a_footer(CHUNK))
+    data = dataclasses.replace(metadata, column_orders=(TYPE_ORDER,)).to_bytes()
+    one, other = FooterArrays.scan(data), FooterArrays.scan(data, 100)
+    assert one.column_orders == (TYPE_ORDER,)
+    assert other.column_orders is one.column_orders
+    value, _ = read_struct(a_footer(CHUNK))
+    numbers = Field(7, LIST, ListOf(I32, (1,)))
+    damaged = write_struct(dataclasses.replace(value, fields=(*value.fields, numbers)))
+    places = []
+    for base in (0, 100):
+        with pytest.raises(FormatError) as caught:
+            _ = FooterArrays.scan(damaged, base).column_orders
+        places.append(caught.value.offset)
+    assert places[0] is not None
+    assert places[1] == places[0] + 100
 
 
 def test_a_struct_twice_counts_as_its_last() -> None:

@@ -12,6 +12,7 @@ the row groups, which may differ (parquet-testing has a file of 6 rows whose foo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -59,15 +60,19 @@ if TYPE_CHECKING:
 _IDS = field_ids(FileMetaData)
 # Footers up to this length have their schema checked at once.
 _EAGER = 256 << 10
-# Up to this length, files with the same schema (as those of a table) share it.
+# Up to this length, files with the same schema or orders (as those of a table) share them.
 _SHARED = 32 << 10
 
 
 @lru_cache(maxsize=64)
-def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
-    reader = Reader(schema, limits=Limits(values=max(1 << 16, 2 * len(schema))))
-    found: tuple[SchemaElement, ...] = list_of(struct(SchemaElement)).read(reader)
-    return found, Schema.of(found)
+def _shared(kind: Any, written: bytes) -> Any:
+    reader = Reader(written, limits=Limits(values=max(1 << 16, 2 * len(written))))
+    return list_of(struct(kind)).read(reader)
+
+
+@lru_cache(maxsize=64)
+def _shared_schema(written: bytes) -> Schema:
+    return Schema.of(_shared(SchemaElement, written))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,11 +154,15 @@ class FooterArrays:
             return None
         return self._reader(place[1], place[2]).value(kind)
 
-    def _structs(self, name: str, kind: Any) -> Any:
+    def _structs(self, name: str, kind: Any, *, shared: bool = False) -> Any:
         place = self.scanned.fields.get(_IDS[name])
         if place is None or place[0] != LIST:
             return None
-        return list_of(struct(kind)).read(self._reader(place[1], place[2]))
+        _, start, stop = place
+        if shared and stop - start <= _SHARED:
+            with suppress(FormatError):  # read again below, so that the error has its place here
+                return _shared(kind, self.data[start:stop])
+        return list_of(struct(kind)).read(self._reader(start, stop))
 
     @cached_property
     def version(self) -> int:
@@ -191,7 +200,8 @@ class FooterArrays:
     @cached_property
     def column_orders(self) -> tuple[ColumnOrder, ...] | None:
         """The order of the bounds of each leaf."""
-        found: tuple[ColumnOrder, ...] | None = self._structs("column_orders", ColumnOrder)
+        found: tuple[ColumnOrder, ...] | None
+        found = self._structs("column_orders", ColumnOrder, shared=True)
         return found
 
     @cached_property
@@ -211,13 +221,7 @@ class FooterArrays:
     @cached_property
     def schema_elements(self) -> tuple[SchemaElement, ...]:
         """The schema as written."""
-        written = self.schema_bytes
-        if len(written) <= _SHARED:
-            try:
-                return _shared(written)[0]
-            except FormatError:
-                pass  # read again below, so that the error has its place in this file
-        found: tuple[SchemaElement, ...] = self._structs("schema", SchemaElement)
+        found: tuple[SchemaElement, ...] = self._structs("schema", SchemaElement, shared=True)
         return found
 
     @cached_property
@@ -225,10 +229,8 @@ class FooterArrays:
         """The schema as a tree; ``FormatError`` where it is not one."""
         written = self.schema_bytes
         if len(written) <= _SHARED:
-            try:
-                return _shared(written)[1]
-            except FormatError:
-                pass
+            with suppress(FormatError):
+                return _shared_schema(written)
         return Schema.of(self.schema_elements)
 
     @property
