@@ -25,19 +25,16 @@ def compiled() -> FooterKernels:
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
     modules = [footer_kernel, footer_layout, kernel_wire, metadata, structs, thrift]
-
-    def compile(kernel: Any) -> Any:
-        return compile_kernel(kernel, over=modules, **_NO_COUNTING)
+    kernels = (kernel_wire.skip, footer_kernel.schema, footer_kernel.row_groups)
+    skip, schema, row_groups = (
+        compile_kernel(each, over=modules, **_NO_COUNTING) for each in kernels
+    )
 
     def bytes_as_array(data: bytes) -> Any:
         return np.frombuffer(data, np.uint8)
 
     return FooterKernels(
-        skip=compile(kernel_wire.skip),
-        schema=compile(footer_kernel.schema),
-        row_groups=compile(footer_kernel.row_groups),
-        over=bytes_as_array,
-        zeros=np.zeros,
+        skip=skip, schema=schema, row_groups=row_groups, over=bytes_as_array, zeros=np.zeros
     )
 
 
