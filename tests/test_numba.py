@@ -329,6 +329,18 @@ IndexDataCacheFile._save_data = lambda *arguments: os._exit(0)
     assert run(tmp_path, script) == ["4"]
 
 
+def test_code_with_checks_and_code_without_are_kept_side_by_side(tmp_path: Path) -> None:
+    script = """
+import kernels_on_disk
+kernel = kernels_on_disk.compiled().first
+print(kernel(1), count(kernel))
+"""
+    compiled, loaded = ["2 (0, 1)"], ["2 (1, 0)"]
+    for expected in (compiled, loaded):
+        for checks in ("0", "1"):
+            assert run(tmp_path, script, NUMBA_BOUNDSCHECK=checks) == expected
+
+
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("kept", [0, 0.5])
 def test_damaged_machine_code_is_compiled_again(tmp_path: Path, suffix: str, kept: float) -> None:

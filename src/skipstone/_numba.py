@@ -434,16 +434,15 @@ def compile_kernel(
     function: Callable[..., Any],
     *,
     over: Sequence[ModuleType] = (),
-    cache: bool = True,
     **options: Any,
 ) -> Callable[..., Any]:
     """``function``, which calls functions of the modules ``over``, as machine code that runs
     without the GIL.
 
-    ``cache`` keeps the code on disk, so that only the first process on a machine compiles it,
-    unless a source is unreadable. numba names the files after the function, and detects stale code
-    only by the source of that. A process that is killed may leave an index of new code that names
-    old code. So the name has checksums of all sources, and says numba's version and BOUNDSCHECK.
+    The code is kept on disk, so that only the first process on a machine compiles it, unless a
+    source is unreadable. numba names the files after the function, and detects stale code only by
+    the source of that. A process that is killed may leave an index of new code that names old
+    code. So the name has checksums of all sources, and says numba's version and BOUNDSCHECK.
     """
     import numba
 
@@ -457,7 +456,7 @@ def compile_kernel(
     named.__qualname__ = f"{function.__qualname__}_{crc32(repr(version).encode()):08x}"
     made: Any = numba.njit(nogil=True, **options)(named)
     kernel: Callable[..., Any] = made
-    if cache and None not in checksums:
+    if None not in checksums:
         with suppress(RuntimeError):  # no folder for the cache can be written
             made._cache = _files_of_code()(named)
     return kernel

@@ -20,7 +20,7 @@ from skipstone._numba import compile_kernel
 from skipstone.parquet.values import I64, U8, as_bytes, room
 
 from . import jit_runs as runs
-from .jit_runs import CHECKED, load, number, store
+from .jit_runs import load, number, store
 from .kernels import NUMPY, Kernels
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _join8(data: Any, out: Any) -> None:
 
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    return compile_kernel(function, over=[runs], cache=not CHECKED)
+    return compile_kernel(function, over=[runs])
 
 
 def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -15,8 +15,8 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, register_jitable
 
-#: Whether accesses are checked. Checked code must not be used in place of unchecked code, nor
-#: cached.
+#: Whether accesses are checked. On disk, files of checked code have other names
+#: (``_numba.compile_kernel``).
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
 _tools: Any = cgutils  # llvmlite and numba's code generation have no types
