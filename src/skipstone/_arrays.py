@@ -94,6 +94,14 @@ def within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(total) - np.repeat(ends - counts, counts)
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written. Kernels get it where they only read: they would be compiled
+    once more for arrays that can be written."""
+    made = array.view()
+    made.flags.writeable = False
+    return made
+
+
 @lru_cache(maxsize=2)
 def ordinals(count: int) -> NDArray[np.int64]:
     """``0 … count - 1``, read-only and shared: an array of a million takes longer to allocate than

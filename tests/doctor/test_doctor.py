@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ import pytest
 
 import skipstone
 from skipstone.doctor import Diagnosis, Finding, diagnose
+from skipstone.doctor.machine import KERNELS
 from skipstone.doctor.packages import NEEDED
+from tests import house
 from tests.folders import ROOT
 
 if TYPE_CHECKING:
@@ -195,9 +198,60 @@ def test_machine_code_ahead_of_time(run: Run, monkeypatch: pytest.MonkeyPatch) -
     made = types.ModuleType("made_ahead")
     made.__dict__.update(compiled=lambda: "kernels", warm_up=compiled.append)
     monkeypatch.setitem(sys.modules, "made_ahead", made)
-    monkeypatch.setattr("skipstone.doctor.machine._KERNELS", ("no.such.module", "made_ahead"))
+    monkeypatch.setattr("skipstone.doctor.machine.KERNELS", ("no.such.module", "made_ahead"))
     run("doctor", "--compile")
     assert compiled == ["kernels"]
+
+
+def test_every_module_of_kernels_is_compiled_ahead() -> None:
+    package = SOURCE / "skipstone"
+    named = {
+        ".".join(("skipstone", *parts))
+        for module, path in house.modules(package)
+        for _, parts in house.kernel_modules(
+            ast.parse(path.read_text()), module, path.name == "__init__.py"
+        )
+    }
+    assert len(named) > 5
+    assert named == set(KERNELS)
+
+
+def test_bloom_filters_use_what_was_compiled_ahead(tmp_path: Path) -> None:
+    """A build and a retrofit compile nothing then."""
+    rows = 1 << 17
+    values = pa.table({"n": range(rows), "text": [f"value {n}" for n in range(rows)]})
+    (tmp_path / "lake").mkdir()
+    pq.write_table(values, tmp_path / "lake" / "part.parquet", use_dictionary=False)
+    script = """
+import sys
+from pathlib import Path
+import skipstone
+from skipstone import _numba
+from skipstone.indexes import bloom
+from skipstone.parquet.format import bloom_filter
+
+def kept():
+    return {file for file in Path(sys.argv[1], "code").rglob("*bloom_jit*.nbc")}
+
+for each in (bloom, bloom_filter):
+    _numba.compile_now(each.COMPILED.module)
+    assert each.COMPILED.for_work(1) is not None
+ahead = kept()
+table = skipstone.Table(sys.argv[1] + "/lake")
+table.retrofit(bloom={"n": 0.01, "text": 0.01})
+table.build(indexes=["n:bloom", "text:bloom"])
+print(len(ahead), kept() == ahead)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={
+            **os.environ, "PYTHONPATH": str(SOURCE), "NUMBA_CACHE_DIR": str(tmp_path / "code"),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "7 True\n"
 
 
 def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba.extending import register_jitable
 
+from skipstone._arrays import read_only
 from skipstone._numba import compile_kernel
 
 from .bloom import HashKernels
@@ -109,22 +110,30 @@ def compiled() -> HashKernels:
 
     def longs(values: I64) -> Pairs:
         out = np.empty(len(values), np.uint64)
-        longs_(np.ascontiguousarray(values, np.int64), out)
+        longs_(read_only(np.ascontiguousarray(values, np.int64)), out)
         return out
 
     def texts(data: U8, offsets: I64) -> Pairs:
         out = np.empty(len(offsets) - 1, np.uint64)
-        if not texts_(data, offsets, out):
+        if not texts_(read_only(data), read_only(offsets), out):
             raise ValueError("offsets of strings outside their data")
         return out
 
     def occupied(parts: Sequence[Pairs], size: int) -> int:
         bitmap = np.zeros(size // 64, np.uint64)
         for pairs in parts:
-            mark_(pairs, bitmap)
+            mark_(read_only(pairs), bitmap)
         return int(np.bitwise_count(bitmap).sum(dtype=np.int64))
 
     def put(pairs: Pairs, hashes: int, words: Bits) -> None:
-        put_(pairs, hashes, words)
+        put_(read_only(pairs), hashes, words)
 
     return HashKernels(longs=longs, texts=texts, occupied=occupied, put=put)
+
+
+def warm_up(kernels: HashKernels) -> None:
+    """Compiles each kernel for the types of its arguments, by calls with few values."""
+    pairs = kernels.longs(np.zeros(1, np.int64))
+    kernels.texts(np.zeros(0, np.uint8), np.zeros(2, np.int64))
+    kernels.occupied([pairs], 64)
+    kernels.put(pairs, 1, np.zeros(1, np.uint64))

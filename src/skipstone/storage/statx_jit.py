@@ -10,6 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from numba import types
 
 from skipstone._numba import compile_kernel
@@ -42,3 +43,8 @@ def compiled() -> Callable[..., Any]:
     call = ctypes.cast(ctypes.CDLL(None).statx, ctypes.c_void_p)
     llvm.add_symbol(_NAME, call.value)
     return compile_kernel(_look)
+
+
+def warm_up(look: Callable[..., Any]) -> None:
+    """Compiles it for the types of its arguments, by a call without files."""
+    look(0, np.frombuffer(b"\0", np.uint8), np.zeros(0, np.int64), np.zeros(0, np.uint8))

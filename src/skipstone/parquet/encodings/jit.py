@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._arrays import read_only
 from skipstone._numba import compile_kernel
 from skipstone.parquet.values import I64, U8, as_bytes, room
 
@@ -176,13 +177,6 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return compile_kernel(function, over=[runs])
 
 
-def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array, read-only: one kind of array is one compilation."""
-    made = array.view()
-    made.flags.writeable = False
-    return made
-
-
 def plain(data: U8, count: int) -> tuple[I64, U8, int]:
     offsets, out = room(count + 1, np.int64), room(len(data) + _ROOM, np.uint8)
     end = int(_compile(_plain)(data, offsets, out))
@@ -203,26 +197,26 @@ def delta(data: U8, at: int, per_miniblock: int, miniblocks: int, out: npt.NDArr
 
 
 def lengths(offsets: I64, indices: npt.NDArray[Any], ends: I64) -> int:
-    return int(_compile(_lengths)(_fixed(offsets), _fixed(indices), ends))
+    return int(_compile(_lengths)(read_only(offsets), read_only(indices), ends))
 
 
 def copy(data: U8, offsets: I64, indices: npt.NDArray[Any], ends: I64) -> U8:
     total = int(ends[-1])
     out = room(total + _ROOM, np.uint8)
-    _compile(_copy)(data, _fixed(offsets), _fixed(indices), _fixed(ends), out)
+    _compile(_copy)(data, read_only(offsets), read_only(indices), read_only(ends), out)
     return out[:total]
 
 
 def expand(prefixes: I64, data: U8, offsets: I64, ends: I64) -> U8:
     total = int(ends[-1])
     out = room(total + _ROOM, np.uint8)
-    _compile(_expand)(_fixed(prefixes), data, _fixed(offsets), _fixed(ends), out)
+    _compile(_expand)(read_only(prefixes), data, read_only(offsets), read_only(ends), out)
     return out[:total]
 
 
 def shared(data: U8, offsets: I64) -> I64:
     made = np.zeros(len(offsets) - 1, np.int64)
-    _compile(_shared)(data, _fixed(offsets), made)
+    _compile(_shared)(data, read_only(offsets), made)
     return made
 
 
@@ -231,11 +225,11 @@ def rows(values: npt.NDArray[Any], indices: npt.NDArray[Any], out: npt.NDArray[A
         return NUMPY.rows(values, indices, out)
     if values.ndim == 1 and values.itemsize in (4, 8):
         word = f"u{values.itemsize}"
-        items = _fixed(values.view(word))
-        return bool(_compile(_items)(items, _fixed(indices), out.view(word)))
+        items = read_only(values.view(word))
+        return bool(_compile(_items)(items, read_only(indices), out.view(word)))
     if values.ndim == 2 and values.dtype == np.uint8:
         width, flat = values.shape[1], out.reshape(-1)
-        return bool(_compile(_rows)(as_bytes(values), width, _fixed(indices), flat))
+        return bool(_compile(_rows)(as_bytes(values), width, read_only(indices), flat))
     return NUMPY.rows(values, indices, out)
 
 

@@ -17,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
+from skipstone._arrays import read_only
 from skipstone._numba import compile_kernel
 
 from . import bloom_filter
@@ -187,8 +188,16 @@ def compiled() -> BloomKernels:
 
     def hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
         out = np.empty(len(offsets) - 1, np.uint64)
-        if not kernel(data, offsets, out):
+        if not kernel(read_only(data), read_only(offsets), out):
             raise ValueError("offsets of byte strings outside their data")
         return out
 
     return BloomKernels(hash=hash_all, hashes=compile(_insert), words=compile(_insert_words))
+
+
+def warm_up(kernels: BloomKernels) -> None:
+    """Compiles each kernel for the types of its arguments, by calls without values."""
+    blocks, none = np.zeros((1, 8), np.uint32), read_only(np.zeros(0, np.uint64))
+    kernels.hash(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+    kernels.hashes(blocks, none)
+    kernels.words(blocks, none)

@@ -29,6 +29,7 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.thrift.compact import BINARY, FALSE, I32, STRUCT, TRUE
 from skipstone.parquet.thrift.compact import I64 as WIRE_I64
 from skipstone.parquet.thrift.structs import field_ids
+from skipstone.parquet.values import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,7 +243,7 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
     parts = [np.array(found, np.int64).reshape(count, FIELDS)]
     if count == _FEW:
         function, stack = COMPILED.for_work(count) or walk, np.zeros(STACK, np.int64)
-        array = np.frombuffer(data, np.uint8)
+        array = as_bytes(data)
         while count:
             rows = np.tile(np.array(BLANK, np.int64), (_BATCH, 1))
             count, at = function(array, at, end, rows, stack)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._arrays import read_only
 from skipstone._numba import compile_kernel
 
+from .bloom_probe import BlobChunk
+
 if TYPE_CHECKING:
-    from .bloom_probe import I64, BlobChunk, Mask, Probe
+    from .bloom_probe import I64, Mask, Probe
     from .sketch import U32
 
 
@@ -54,7 +57,17 @@ def compiled() -> Probe:
             each[rows]
             for each in (chunk.base, chunk.payload, chunk.start, chunk.hashes, chunk.words)
         )
-        kernel(chunk.data, *of_rows, first, last, h1, h2, v, hit)
+        kernel(read_only(chunk.data), *of_rows, first, last, h1, h2, v, hit)
         return hit.view(np.bool_)
 
     return probe
+
+
+def warm_up(probe: Probe) -> None:
+    """Compiles it for the types of its arguments, by a call without filters."""
+    none, hashes = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    chunk = BlobChunk(
+        data=np.zeros(0, np.uint8), ok=np.zeros(0, np.bool_), base=none, payload=none, start=none,
+        hashes=none, words=none, version=none, seed=none,
+    )  # fmt: skip
+    probe(chunk, none, none, none, hashes, hashes, 1)
