@@ -335,16 +335,13 @@ class _Sum:
         file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
     ) -> list[ByteRange]:
         """The column indexes of some leaves, which an order reads."""
-        footer, found = file.chunk_pages.footer, []
-        for name in ("column_index", "offset_index"):
-            offsets, lengths = footer.chunk(f"{name}_offset"), footer.chunk(f"{name}_length")
-            for group in wanted:
-                for leaf in leaves:
-                    key = (group.row_group, leaf)
-                    if offsets[key] > 0 and lengths[key] > 0:
-                        place = file.chunk_pages.place(key)
-                        found.append(ByteRange(place.path, int(offsets[key]), int(lengths[key])))
-        return found
+        found = [
+            file.chunk_pages.index_range(kind, (group.row_group, leaf))
+            for kind in ("column_index", "offset_index")
+            for group in wanted
+            for leaf in leaves
+        ]
+        return [each for each in found if each is not None]
 
     def _ranges(
         self, file: ParquetFile, wanted: Sequence[GroupRows], wave: _Wave, seen: Collection[int]
@@ -413,7 +410,7 @@ class _Sum:
         found.pages.append(ByteRange(place.path, place.start, length))
         if chunks.is_whole(key, wave.whole):
             return False
-        index = chunks.index_range(key)
+        index = chunks.index_range("offset_index", key)
         pages = length // _SMALLEST_PAGE
         if index is not None:
             found.indexes.append(index)

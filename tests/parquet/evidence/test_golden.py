@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.evidence import IndexedFile, RowGroupSource
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys, order_keys, stored, to_domain
@@ -18,7 +19,7 @@ from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, spark_type
 from skipstone.pruning import Cause
 from skipstone.pruning.residual import matching_values
-from tests.parquet.encryption.keys import decryption_of
+from tests.parquet.encryption.keys import FOOTER_KEY, decryption_of
 from tests.parquet.encryption.plain import open_bytes, plain_table
 from tests.parquet.evidence.written import Fetching, Written
 
@@ -232,7 +233,8 @@ def opened(path: Path, *, keys: bool = True) -> tuple[IndexedFile, Fetching]:
     content = path.read_bytes()
     found = open_bytes(content, decryption_of(path), file=path.name)
     fetching = Fetching({path.name: content})
-    decryptor = found.decryptor if keys else None
+    decryption = decryption_of(path) if keys else Decryption(footer_key=FOOTER_KEY)
+    decryptor = open_bytes(content, decryption, file=path.name).decryptor
     return IndexedFile(path.name, found.footer, decryptor, size=len(content)), fetching
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.format.page_index import OffsetIndex
 from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
@@ -105,3 +107,29 @@ def test_damage_is_named(path: Path) -> None:
         path.write_bytes(whole[:cut])
         with pytest.raises(FormatError, match=r"t\.parquet"):
             ParquetFile(str(path))
+
+
+def test_an_offset_index_is_checked_wherever_it_lies(path: Path) -> None:
+    """The last page of a chunk of 50 rows begins with row 60, also to a file that names this one,
+    and to a reader of rows."""
+    summary = path.with_name("_metadata")
+    found = pq.ParquetFile(path).metadata
+    found.set_file_path(path.name)
+    found.write_metadata_file(summary)
+    chunk = ParquetFile(str(path)).metadata.row_groups[0].columns[0]
+    offset, length = chunk.offset_index_offset, chunk.offset_index_length
+    assert offset is not None
+    assert length is not None
+    data = path.read_bytes()
+    index = OffsetIndex.from_bytes(data[offset : offset + length])
+    *others, last = index.page_locations
+    lie = replace(index, page_locations=(*others, replace(last, first_row_index=60))).to_bytes()
+    assert len(lie) == length
+    path.write_bytes(data[:offset] + lie + data[offset + length :])
+    for name in (path, summary):
+        with pytest.raises(FormatError, match="a page past the rows of its row group") as error:
+            ParquetFile(str(name)).offset_index(0, "n")
+        assert error.value.file == str(path)
+    with pytest.raises(FormatError, match="a page past the rows of its row group") as error:
+        ParquetFile(str(path)).read_rows(["n"], [(3, 5)])
+    assert (error.value.file, error.value.offset) == (str(path), offset)

@@ -2,8 +2,9 @@
 
 Everything that was parsed stays: bounds of all row groups of a leaf, page indexes, the headers of
 Bloom filters, dictionaries. This makes a warm file faster than a cold one. Nothing here does I/O:
-ranges are named, and their bytes are parsed when they were fetched. Unusable bytes leave a
-``Reason`` in their place, so that they are not requested again.
+ranges are named, and their bytes are parsed when they were fetched. ``offset_index_of`` and
+``column_index_of`` check an index and raise; ``take_index`` is for planning, and leaves a
+``Reason`` in place of unusable bytes, so that they are not requested again.
 
 A file without a page index may have index pages of 2013. If the roots of a chunk's trees are also
 the parents of its data pages, they hold what an offset index holds, and the keys bound the pages:
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
@@ -56,6 +57,14 @@ if TYPE_CHECKING:
 # A larger page index or filter is damaged, or not worth its bytes.
 _LONGEST = 256 << 20
 _INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.OFFSET_INDEX}
+
+
+def index_place(footer: FooterArrays, kind: str, key: tuple[int, int]) -> tuple[int, int] | None:
+    """Offset and length of the ``column_index`` or ``offset_index`` of a chunk, by row group and
+    leaf; ``None`` if the footer names none."""
+    offset = int(footer.chunk(f"{kind}_offset")[key])
+    length = int(footer.chunk(f"{kind}_length")[key])
+    return (offset, length) if offset > 0 and length > 0 else None
 
 
 def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> tuple[int, int]:
@@ -155,6 +164,7 @@ class IndexedFile:
         self.verify_crc = True
         #: caches of the kinds of evidence, by keys of their own
         self.cache: dict[Any, Any] = {}
+        self._decryptors: dict[tuple[int, int], ColumnDecryptor | None] = {}
         self._stored: dict[int, StoredColumn] = {}
         self._bounds: dict[int, ValueBounds] = {}
 
@@ -192,18 +202,17 @@ class IndexedFile:
 
     def decryptor_of(self, row_group: int, leaf: int) -> ColumnDecryptor | None:
         """The decryptor of a chunk, ``None`` if it is not encrypted; ``KeyUnavailableError``."""
-        footer = self.footer
-        if footer.chunk("encrypted")[row_group, leaf] <= 0:
+        key = (row_group, leaf)
+        if key not in self._decryptors:
+            self._decryptors[key] = self._decryptor(row_group, leaf)
+        return self._decryptors[key]
+
+    def _decryptor(self, row_group: int, leaf: int) -> ColumnDecryptor | None:
+        if self.footer.chunk("encrypted")[row_group, leaf] <= 0:
             return None
-        column = footer.schema.leaves[leaf]
         if self.decryptor is None:
-            raise KeyUnavailableError(f"column {column.name!r} is encrypted")
-        key = ("decryptor", row_group, leaf)
-        found: ColumnDecryptor | None = self.cache.get(key)
-        if found is None:
-            found = chunk_decryptor(footer, self.decryptor, row_group, leaf)
-            self.cache[key] = found
-        return found
+            raise FormatError("an encrypted column in a file that is not", file=self.path)
+        return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
 
     def elsewhere(self, row_group: int, leaf: int) -> bool:
         """True if the chunk lies in another file that is not known: its offsets count there."""
@@ -226,11 +235,37 @@ class IndexedFile:
 
     def index_range(self, kind: str, row_group: int, leaf: int) -> ByteRange | None:
         """Where the ``column_index`` or ``offset_index`` of a chunk lies, ``None`` if absent."""
-        offset = int(self.footer.chunk(f"{kind}_offset")[row_group, leaf])
-        length = int(self.footer.chunk(f"{kind}_length")[row_group, leaf])
-        if not self.fits(offset, length, leaf) or self.elsewhere(row_group, leaf):
+        place = index_place(self.footer, kind, (row_group, leaf))
+        if place is None or not self.fits(*place, leaf) or self.elsewhere(row_group, leaf):
             return None
-        return ByteRange(self.home(leaf)[0], offset, length)
+        return ByteRange(self.home(leaf)[0], *place)
+
+    def plain_index(
+        self, kind: str, key: tuple[int, int], data: bytes | memoryview, base: int
+    ) -> bytes | memoryview:
+        """The bytes of an index, decrypted if they are encrypted. ``FormatError``,
+        ``KeyUnavailableError``."""
+        decryptor = self.decryptor_of(*key)
+        return data if decryptor is None else decryptor.decrypt(_INDEXES[kind], data, base=base)
+
+    def offset_index_of(
+        self, key: tuple[int, int], data: bytes | memoryview, *, base: int, size: int | None
+    ) -> OffsetIndexArrays:
+        """The offset index of a chunk from its bytes at ``base`` of a file of ``size`` bytes.
+        ``FormatError``, ``KeyUnavailableError``."""
+        return OffsetIndexArrays.from_bytes(
+            self.plain_index("offset_index", key, data, base),
+            size=size,
+            num_rows=int(self.footer.group("num_rows")[key[0]]),
+            base=base,
+        )
+
+    def column_index_of(
+        self, key: tuple[int, int], data: bytes | memoryview, *, base: int
+    ) -> ColumnIndexArrays:
+        """The column index of a chunk from its bytes at ``base``; raises likewise."""
+        plain = self.plain_index("column_index", key, data, base)
+        return ColumnIndexArrays.from_bytes(plain, base=base)
 
     def take_index(self, kind: str, row_group: int, leaf: int, have: Fetched) -> ByteRange | None:
         """Parse an index unless it is known; returns the range that is still needed, if any."""
@@ -252,18 +287,11 @@ class IndexedFile:
         if data is None:
             return need
         try:
-            decryptor = self.decryptor_of(row_group, leaf)
-            if decryptor is not None:
-                data = decryptor.decrypt(_INDEXES[kind], data, base=need.offset)
             if kind == "column_index":
-                known[key] = ColumnIndexArrays.from_bytes(data, base=need.offset)
+                known[key] = self.column_index_of(key, data, base=need.offset)
             else:
-                known[key] = OffsetIndexArrays.from_bytes(
-                    data,
-                    size=self.home(leaf)[1],
-                    num_rows=int(self.footer.group("num_rows")[row_group]),
-                    base=need.offset,
-                )
+                size = self.home(leaf)[1]
+                known[key] = self.offset_index_of(key, data, base=need.offset, size=size)
         except (SkipstoneError, ValueError) as error:
             known[key] = Reason.of_error(subject, error)
         return None

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
-from skipstone.parquet.encryption.modules import ModuleType
-from skipstone.parquet.encryption.open_footer import chunk_decryptor
+from skipstone.parquet.evidence.indexed_file import index_place
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
-    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.values import Values
     from skipstone.pruning import Reason
@@ -75,23 +73,18 @@ class HeaderAt(NamedTuple):
 
 
 class ChunkPages:
-    """Places, page tables and decryptors of the chunks of the file at ``path``."""
+    """Places and page tables of the chunks of the file ``indexed``."""
 
     def __init__(
         self,
         reader: PinnedReader,
-        path: str,
-        footer: FooterArrays,
-        decryptor: FileDecryptor | None,
+        indexed: IndexedFile,
         known: Mapping[ChunkKey, OffsetIndexArrays | Reason],
-        *,
-        verify_crc: bool = True,
         memory: int | None = None,
     ) -> None:
         """``known``: offset indexes that planning has read."""
-        self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
-        #: whether reads check the checksums that page headers state
-        self.verify_crc = verify_crc
+        self.reader, self.indexed = reader, indexed
+        self.path, self.footer, self.decryptor = indexed.path, indexed.footer, indexed.decryptor
         #: the most bytes that pages may take when they are decoded together (``decoding_memory``)
         self.memory = memory
         self._known = known
@@ -103,7 +96,6 @@ class ChunkPages:
         self.longest: dict[ChunkKey, int] = {}
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._tables: dict[ChunkKey, PageTable] = {}
-        self._decryptors: dict[ChunkKey, ColumnDecryptor | None] = {}
 
     def place(self, key: ChunkKey) -> ChunkPlace:
         """Where a chunk lies. ``KeyUnavailableError`` where its metadata are encrypted."""
@@ -130,19 +122,14 @@ class ChunkPages:
             self._places[key] = found
         return found
 
+    @property
+    def verify_crc(self) -> bool:
+        """Whether reads check the checksums that page headers state."""
+        return self.indexed.verify_crc
+
     def column_decryptor(self, key: ChunkKey) -> ColumnDecryptor | None:
         """The decryptor of a chunk, ``None`` if it is plaintext; raises ``KeyUnavailableError``."""
-        if key not in self._decryptors:
-            self._decryptors[key] = self._decryptor(key)
-        return self._decryptors[key]
-
-    def _decryptor(self, key: ChunkKey) -> ColumnDecryptor | None:
-        row_group, leaf = key
-        if self.footer.chunk("encrypted")[row_group, leaf] != 1:
-            return None
-        if self.decryptor is None:
-            raise FormatError("an encrypted column in a file that is not", file=self.path)
-        return chunk_decryptor(self.footer, self.decryptor, row_group, leaf)
+        return self.indexed.decryptor_of(*key)
 
     def is_known(self, key: ChunkKey) -> bool:
         """Whether the pages of a chunk are known, so that ``tables`` reads nothing for it."""
@@ -150,7 +137,7 @@ class ChunkPages:
 
     def has_index(self, key: ChunkKey) -> bool:
         """Whether the file has an offset index of a chunk."""
-        return self.index_range(key) is not None
+        return self.index_range("offset_index", key) is not None
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -187,7 +174,7 @@ class ChunkPages:
         wanted: dict[ChunkKey, ByteRange] = {}
         for key in keys:
             if not isinstance(self._known.get(key), OffsetIndexArrays):
-                where = self.index_range(key)
+                where = self.index_range("offset_index", key)
                 if where is not None:
                     wanted[key] = where
         found = self.reader.read(list(wanted.values())) if wanted else {}
@@ -205,12 +192,9 @@ class ChunkPages:
                     else:
                         table = table_of_index(tree, place, not leaf.max_repetition_level)
                 else:
-                    data: bytes | memoryview = found[where]
-                    decryptor = self.column_decryptor(key)
-                    if decryptor is not None:
-                        data = decryptor.decrypt(ModuleType.OFFSET_INDEX, data)
-                    index = OffsetIndexArrays.from_bytes(
-                        data, size=self.reader.size(place.path), num_rows=place.rows
+                    size = self.reader.size(place.path)
+                    index = self.indexed.offset_index_of(
+                        key, found[where], base=where.offset, size=size
                     )
                     table = table_of_index(index, place, not leaf.max_repetition_level)
             except FormatError as error:
@@ -229,15 +213,11 @@ class ChunkPages:
         data_page_offset = int(self.footer.chunk("data_page_offset")[key])
         return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
 
-    def index_range(self, key: ChunkKey) -> ByteRange | None:
-        """Where the file has the offset index of a chunk."""
-        offset = int(self.footer.chunk("offset_index_offset")[key])
-        length = int(self.footer.chunk("offset_index_length")[key])
-        if offset <= 0 or length <= 0:
-            return None
-        place = self.place(key)
+    def index_range(self, kind: str, key: ChunkKey) -> ByteRange | None:
+        """Where the ``offset_index`` or ``column_index`` of a chunk lies, ``None`` if absent."""
+        found = index_place(self.footer, kind, key)
         # The offsets of a summary file count in the file that holds the chunk.
-        return ByteRange(place.path, offset, length)
+        return None if found is None else ByteRange(self.place(key).path, *found)
 
     # -- walks -------------------------------------------------------------------------------------
 

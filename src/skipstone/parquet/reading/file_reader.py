@@ -219,15 +219,7 @@ class FileReader:
 
     def chunk_pages_of(self, known: Mapping[ChunkKey, OffsetIndexArrays | Reason]) -> ChunkPages:
         """``chunk_pages`` with these ``known`` offset indexes."""
-        return ChunkPages(
-            self.reader,
-            self.path,
-            self.footer,
-            self.decryptor,
-            known,
-            verify_crc=self.verify_checksums,
-            memory=self.memory,
-        )
+        return ChunkPages(self.reader, self.indexed, known, self.memory)
 
     def bulk_chunks(self, field: SelectedField) -> LeafChunks | None:
         """The chunks of a field for ``bulk_columns``; ``None`` where they are not of the usual

@@ -27,7 +27,7 @@ from skipstone.parquet.thrift.compact import Reader
 from skipstone.pruning import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .file_reader import FileReader
 
 
-_Index = TypeVar("_Index", OffsetIndex, ColumnIndex)
+_Index = TypeVar("_Index")
+_Struct = TypeVar("_Struct", OffsetIndex, ColumnIndex)
 
 # The header takes about 20 bytes; encrypted, about 60; parquet-java pads it to 100.
 _HEADER = 256
@@ -49,56 +50,70 @@ def read_offset_index(file: FileReader, key: ChunkKey) -> OffsetIndex | None:
 
     This and the others raise ``FormatError`` and ``KeyUnavailableError``.
     """
-    return _read_index(file, key, OffsetIndex, "offset_index", ModuleType.OFFSET_INDEX)
+    return _read_struct(file, key, "offset_index", OffsetIndex)
 
 
 def read_column_index(file: FileReader, key: ChunkKey) -> ColumnIndex | None:
     """The column index of a chunk as a struct, ``None`` where it has none."""
-    return _read_index(file, key, ColumnIndex, "column_index", ModuleType.COLUMN_INDEX)
+    return _read_struct(file, key, "column_index", ColumnIndex)
+
+
+def _read_struct(
+    file: FileReader, key: ChunkKey, kind: str, struct: type[_Struct]
+) -> _Struct | None:
+    def parse(data: memoryview, base: int) -> _Struct:
+        return struct.from_bytes(file.indexed.plain_index(kind, key, data, base), base=base)
+
+    return _read_index(file, key, kind, parse)
 
 
 def _read_index(
-    file: FileReader, key: ChunkKey, kind: type[_Index], name: str, module: ModuleType
+    file: FileReader, key: ChunkKey, kind: str, parse: Callable[[memoryview, int], _Index]
 ) -> _Index | None:
-    offset = int(file.footer.chunk(f"{name}_offset")[key])
-    length = int(file.footer.chunk(f"{name}_length")[key])
-    if offset < 0 or length <= 0:
+    """``parse`` of the bytes of an index and their offset, ``None`` without one."""
+    where = file.chunk_pages.index_range(kind, key)
+    if where is None:
         return None
-    place = file.chunk_pages.place(key)
-    data: bytes | memoryview = file.reader.one(place.path, offset, length)
-    decryptor = file.chunk_pages.column_decryptor(key)
+    data = file.reader.one(*where)
     try:
-        if decryptor is not None:
-            data = decryptor.decrypt(module, data, base=offset)
-        return kind.from_bytes(data, base=offset)
+        return parse(data, where.offset)
     except FormatError as error:
-        raise error.in_file(place.path) from error
+        raise error.in_file(where.path) from error
 
 
 def offset_index(file: FileReader, key: ChunkKey) -> OffsetIndexArrays | None:
     """The offset index of a chunk as arrays, checked against the file; ``None`` without one."""
     if not _has_index(file, key, "offset_index"):
         return None
-    if file.indexed.elsewhere(*key):  # the index lies where the chunk lies
-        found = read_offset_index(file, key)
-        return None if found is None else OffsetIndexArrays.from_bytes(found.to_bytes())
-    take_index(file, key, "offset_index")
-    return _usable(file, file.indexed.offset_indexes[key])
+    indexed = file.indexed
+    if not indexed.elsewhere(*key):
+        take_index(file, key, "offset_index")
+        return _usable(file, indexed.offset_indexes[key])
+    size = file.reader.size(file.chunk_pages.place(key).path)
+
+    def parse(data: memoryview, base: int) -> OffsetIndexArrays:
+        return indexed.offset_index_of(key, data, base=base, size=size)
+
+    return _read_index(file, key, "offset_index", parse)
 
 
 def column_index(file: FileReader, key: ChunkKey) -> ColumnIndexArrays | None:
     """The column index of a chunk as arrays; ``None`` where it has none."""
     if not _has_index(file, key, "column_index"):
         return None
-    if file.indexed.elsewhere(*key):
-        found = read_column_index(file, key)
-        return None if found is None else ColumnIndexArrays.from_bytes(found.to_bytes())
-    take_index(file, key, "column_index")
-    return _usable(file, file.indexed.column_indexes[key])
+    indexed = file.indexed
+    if not indexed.elsewhere(*key):
+        take_index(file, key, "column_index")
+        return _usable(file, indexed.column_indexes[key])
+
+    def parse(data: memoryview, base: int) -> ColumnIndexArrays:
+        return indexed.column_index_of(key, data, base=base)
+
+    return _read_index(file, key, "column_index", parse)
 
 
 def _has_index(file: FileReader, key: ChunkKey, kind: str) -> bool:
-    if file.footer.chunk(f"{kind}_offset")[key] < 0:
+    if file.footer.chunk(f"{kind}_offset")[key] <= 0:
         return False
     if key[1] in file.unavailable:
         raise file.unavailable[key[1]]
