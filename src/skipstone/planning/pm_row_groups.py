@@ -66,8 +66,12 @@ MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 256 * 2**20
 
 
-# Shared by all plans of a process. A place in a pack is never written twice.
-_FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
+# Shared by all plans of a process. A place in a pack is never written twice. A snapshot is opened
+# once. What it stores for the columns of a predicate is found once per file and such columns, which
+# takes as long; the sizes bound the snapshots that these hold.
+_FILES: LruCache[Hashable, OpenedPm] = LruCache(
+    MOST_FILES, most_bytes=MOST_BYTES, size=lambda file: len(file.snapshot.pm.data)
+)
 
 
 @cache

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from skipstone._cache import LruCache
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.enums import Type
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from skipstone.identity import ObjectId
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import Storage
 
@@ -64,8 +62,6 @@ class OpenPartitions:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._opened = SnapshotCache(most=_MOST_FILES)
-        # The files whose snapshot was compared with their partition.
-        self._fitting: LruCache[tuple[str, ObjectId], PmSnapshot] = LruCache(_MOST_FILES)
 
     def snapshot(self, file: PartitionFile) -> PmSnapshot:
         """The snapshot of the size in ``_txn``.
@@ -81,13 +77,13 @@ class OpenPartitions:
                 raise FormatError("the size of a _pm", file=file.pm, expected=limit, got=size)
             return self.storage.read(file.pm)
 
-        found = self._opened.snapshot(
-            (file.pm, file.id), load, parquet_size=file.size, file=file.pm
+        return self._opened.snapshot(
+            (file.pm, file.id),
+            load,
+            parquet_size=file.size,
+            file=file.pm,
+            check=lambda snapshot: _compare(snapshot, file),
         )
-        if self._fitting.get((file.pm, file.id)) is not found:
-            _compare(found, file)
-            self._fitting.put((file.pm, file.id), found)
-        return found
 
     def designated(self, file: PartitionFile) -> str | None:
         """The name of the designated timestamp, ``None`` if its ``_pm`` does not name one."""

@@ -13,6 +13,7 @@ from skipstone.errors import FormatError, SkipstoneError
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache, open_pm
+from skipstone.questdb.format.pm import PmSnapshot
 from skipstone.questdb.pm_file import PmFile
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet
@@ -53,6 +54,22 @@ def test_opened_ones_are_kept_by_identity() -> None:
     with pytest.raises(FormatError):
         kept.snapshot("d", lambda: PM[:50], parquet_size=len(DATA))
     assert len(kept) == 2
+
+
+def test_what_fails_a_check_is_not_kept() -> None:
+    kept, seen = SnapshotCache(), list[PmSnapshot]()
+
+    def check(snapshot: PmSnapshot) -> None:
+        seen.append(snapshot)
+        if len(seen) == 1:
+            raise FormatError("of another partition")
+
+    with pytest.raises(FormatError, match="of another partition"):
+        kept.snapshot("a", lambda: PM, parquet_size=len(DATA), check=check)
+    assert len(kept) == 0
+    found = kept.snapshot("a", lambda: PM, parquet_size=len(DATA), check=check)
+    assert kept.snapshot("a", lambda: PM, parquet_size=len(DATA), check=check) is found
+    assert len(seen) == 2
 
 
 def test_few_bytes_are_kept() -> None:

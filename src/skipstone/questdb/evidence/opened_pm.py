@@ -98,16 +98,20 @@ class SnapshotCache:
         *,
         parquet_size: int | None,
         file: str | None = None,
+        check: Callable[[PmSnapshot], None] | None = None,
     ) -> PmSnapshot:
-        """The snapshot of this key; ``load`` gives its bytes if it is not open yet.
+        """The snapshot of this key; ``load`` gives its bytes if it is not open yet, and ``check``
+        looks at what was opened.
 
-        Raises as ``open_pm`` and ``load`` do; then nothing is kept.
+        Raises as ``open_pm``, ``load`` and ``check`` do; then nothing is kept.
         """
         whole = (key, parquet_size)
         known = self._kept.get(whole)
         if known is not None:
             return known
         made = open_pm(load(), parquet_size=parquet_size, file=file)
+        if check is not None:
+            check(made)
         return self._kept.put(whole, made)
 
 
