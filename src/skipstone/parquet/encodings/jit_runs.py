@@ -72,7 +72,8 @@ def number(data: Any, bit: Any, width: Any) -> Any:
 
 
 @register_jitable
-def _leb128(data: Any, at: Any) -> Any:
+def leb128(data: Any, at: Any) -> Any:
+    """An unsigned number of at most 64 bits, and the place after it; -1 if it is cut or longer."""
     value = np.uint64(0)
     for k in range(10):
         if at + k >= len(data):
@@ -136,7 +137,7 @@ def hybrid(data: Any, width: Any, out: Any) -> Any:
     while filled < len(out):
         header, start = np.int64(data[at]) if at < len(data) else np.int64(0x80), at + 1
         if header >= 0x80:
-            word, start = _leb128(data, at)
+            word, start = leb128(data, at)
             header = np.int64(word)
             if start < 0 or header < 0:
                 return ~at
@@ -169,7 +170,7 @@ def held(data: Any, width: Any, count: Any) -> Any:
     held: Any = 0
     size = (width + 7) >> 3
     while held < count and at < len(data):
-        word, start = _leb128(data, at)
+        word, start = leb128(data, at)
         header = np.int64(word)
         if start < 0 or header < 0:
             break
@@ -188,7 +189,7 @@ def delta(data: Any, at: Any, per_miniblock: Any, miniblocks: Any, out: Any, som
     value = np.uint64(np.int64(out[0]))
     filled: Any = 1
     while filled < len(out):
-        zigzag, widths = _leb128(data, at)
+        zigzag, widths = leb128(data, at)
         if widths < 0 or miniblocks > len(data) - widths:
             return ~at
         least = (zigzag >> np.uint64(1)) ^ (np.uint64(0) - (zigzag & np.uint64(1)))

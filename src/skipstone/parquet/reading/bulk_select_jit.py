@@ -40,24 +40,16 @@ _CODED: Final = 6
 _CODED_MORE: Final = 4096
 _hybrid = register_jitable(runs.hybrid)
 _number = register_jitable(runs.number)
-_leb128 = runs._leb128  # registered in its module
 
 
 @register_jitable
 def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
     """Decodes levels of one bit into flags; returns how many are set, or -1."""
     # There is nearly always one run of ones.
-    if len(body) >= 2:
-        head: Any = np.int64(0)
-        shift, at, byte = 0, 0, np.int64(128)
-        while byte >= 128 and at < len(body) and at < 5:
-            byte = np.int64(body[at])
-            head |= (byte & 127) << shift
-            at += 1
-            shift += 7
-        is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
-        if is_run and at < len(body) and body[at] == 1:
-            return count
+    word, at = runs.leb128(body, 0)
+    head = np.int64(word)
+    if 0 <= at < len(body) and head & 1 == 0 and head >> 1 >= count and body[at] == 1:
+        return count
     flags = valid[to : to + count]
     if _hybrid(body, 1, flags) < 0:
         return -1
@@ -97,7 +89,7 @@ def _some_codes(body: Any, width: Any, wanted: Any, out: Any) -> Any:
     first: Any = np.int64(0)
     k, size = 0, (width + 7) >> 3
     while k < len(wanted):
-        word, start = _leb128(body, at)
+        word, start = runs.leb128(body, at)
         header = np.int64(word)
         if start < 0 or header < 0:
             return False
