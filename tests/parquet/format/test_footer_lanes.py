@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone._numba import CompiledKernels
 from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.format.footer_scan import COMPILED, FooterKernels
 from skipstone.parquet.thrift.kernel_lanes import FEW
 from tests.fuzz.mutate import mutated
 from tests.parquet.format.files import golden_files
@@ -92,6 +94,17 @@ def test_files_of_one_writer_are_scanned_together(options: dict[str, Any]) -> No
 def test_few_footers_are_left_to_the_scan_of_one() -> None:
     assert scan_many([written(0)] * (FEW - 1), [0] * (FEW - 1)) == [None] * (FEW - 1)
     assert scan_many([], []) == []
+
+
+def test_few_long_footers_are_left_to_loaded_kernels() -> None:
+    COMPILED.load()
+    footer = written(0)
+    few, many = [footer] * (2 * FEW), [footer] * len(footer)
+    assert scan_many(few, [0] * len(few), COMPILED) == [None] * len(few)
+    assert None not in scan_many(many, [0] * len(many), COMPILED)
+    absent = CompiledKernels[FooterKernels](module="skipstone.no_such_module")
+    assert None not in scan_many(few, [0] * len(few), absent)
+    assert absent.spent > len(footer)
 
 
 def test_files_of_several_writers_are_told_apart() -> None:

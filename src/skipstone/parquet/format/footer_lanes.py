@@ -38,7 +38,7 @@ from .footer_layout import (
     NARROW_SLOTS,
     WIDE_SLOTS,
 )
-from .footer_scan import Scanned
+from .footer_scan import FooterKernels, Scanned
 from .metadata import FileMetaData
 
 if TYPE_CHECKING:
@@ -47,11 +47,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone._numba import CompiledKernels
+
     I64Array = NDArray[np.int64]
 
 
 # A longer footer is scanned alone: it takes as long as many short ones.
 _LONGEST: Final = 64 << 10
+# Lanes take 6.5 ms per 1,000 bytes of one footer, however many there are, as long as plain Python
+# for this many footers. A footer of the compiled kernels takes 20 µs, and so lanes take less time
+# only from one lane per this many bytes on.
+_AS_PLAIN: Final = 40
+_BYTES_PER_LANE: Final = 3
 # The most bytes of footers that are scanned together.
 _BYTES: Final = 8 << 20
 # The first lane of a round, as a quantile of the lengths; the next one after a round that no other
@@ -67,9 +74,13 @@ _row_groups = over_lanes(
 _skip = over_lanes(cast("FunctionType", kernel_wire.skip))
 
 
-def scan_many(footers: Sequence[bytes], bases: Sequence[int]) -> list[FooterArrays | None]:
+def scan_many(
+    footers: Sequence[bytes],
+    bases: Sequence[int],
+    alone: CompiledKernels[FooterKernels] | None = None,
+) -> list[FooterArrays | None]:
     """``FooterArrays.scan`` of each footer, which lies at its base; ``None`` for those that must be
-    scanned alone: unusual, long or damaged ones."""
+    scanned alone: unusual, long or damaged ones, and all that ``alone`` scans in less time."""
     found: list[FooterArrays | None] = [None] * len(footers)
     for batch in _batches(footers):
         # Footers of one structure have about the same length.
@@ -77,6 +88,10 @@ def scan_many(footers: Sequence[bytes], bases: Sequence[int]) -> list[FooterArra
         places = list(_FIRST)
         while len(rest) >= FEW and places:
             first = rest.pop(int(places[0] * len(rest)))
+            size = len(footers[first])
+            few = len(rest) * _BYTES_PER_LANE < size
+            if few and alone is not None and alone.for_work(_AS_PLAIN * size) is not None:
+                break
             lanes = [first, *rest]
             made = _scan_alike([footers[at] for at in lanes], [bases[at] for at in lanes])
             for at, each in zip(lanes, made, strict=True):

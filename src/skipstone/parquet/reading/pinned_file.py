@@ -114,6 +114,7 @@ def load_footers(
     """As ``load_footer`` for each of many files, in the versions whose last bytes were read; an
     exception for one that cannot be opened. Files of the same structure take little time."""
     from skipstone.parquet.format.footer_lanes import scan_many
+    from skipstone.parquet.format.footer_scan import COMPILED
 
     ends: list[Tail | None] = []
     footers: list[bytes] = []
@@ -125,7 +126,7 @@ def load_footers(
             end, data = None, None
         ends.append(end)
         footers.append(b"" if data is None else bytes(data))
-    scanned = scan_many(footers, [0 if end is None else end.offset for end in ends])
+    scanned = scan_many(footers, [0 if end is None else end.offset for end in ends], COMPILED)
     return [_loaded(storage, *each) for each in zip(tails, ends, scanned, strict=True)]
 
 
