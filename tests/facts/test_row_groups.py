@@ -26,6 +26,7 @@ from skipstone.planning import pm_row_groups as row_groups
 from skipstone.planning.explain import Explanation
 from skipstone.pruning import Cause, Level
 from skipstone.questdb.format.pm import Pm
+from skipstone.storage.base import metered
 from tests.oracle import matching_rows
 from tests.questdb.format import converting
 
@@ -411,3 +412,18 @@ def test_a_sample_decides_whether_the_others_are_asked(
     assert row_group_step(plan, "a") == (50, 25)
     assert [reason.units for reason in plan.reasons if reason.cause is Cause.COSTLY][:1] == [5]
     assert table.count("a < 50 AND a <> 7") == 490
+
+
+def test_what_a_sample_pays_for_decides_about_all_files(tmp_path: Path) -> None:
+    """40 files, with other values of ``b`` in each. A query asks the ``_pm`` of a sample, and then
+    those of the other files: it opens one file."""
+    home = tmp_path / "t"
+    home.mkdir()
+    for file in range(40):
+        data = pa.table({"a": np.arange(100), "b": np.arange(100) + 100 * file})
+        pq.write_table(data, home / f"{file}.parquet", row_group_size=10)
+        os.utime(home / f"{file}.parquet", (OLD, OLD))
+    Table(str(home)).build(indexes=["a:bloom"])
+    with metered() as meter:
+        assert Table(str(home)).query("b = 777").to_pylist() == [{"a": 77, "b": 777}]
+    assert {path for path in meter.paths if path.endswith(".parquet")} == {f"{home}/7.parquet"}

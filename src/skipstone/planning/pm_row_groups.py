@@ -287,7 +287,7 @@ class _Phase(Source):
         """Positions of the units to split, and their files."""
         whole = np.flatnonzero(units.rows == self.of.matched.rows[units.file])
         files = self.of.candidates(units.file[whole])
-        if len(files) <= self.of.few:
+        if not self.of.sampled and len(files) <= self.of.few:
             files = files[:0]
         if self.sample:
             if len(files) > SAMPLE:
