@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,8 +304,7 @@ def test_files_of_more_rows_than_are_counted(home: Path, monkeypatch: pytest.Mon
 
 def test_a_container_that_would_be_too_large(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for all but the largest blob, that of ``id``: without it a file fits."""
-    limit = bundle._HEAD + 8_000
-    monkeypatch.setattr(bundle, "bundled", partial(bundle.bundled, limit=limit))
+    monkeypatch.setattr(bundle, "LARGEST", bundle._HEAD + 8_000)
     table = Table(str(home))
     report = table.build(indexes=["city:bitmap", "age:rangebitmap", "id:bitmap", "id:minmax"])
     assert [each.subject for each in report.left_out] == ["bitmap(id)"]

@@ -397,7 +397,7 @@ class VacuumReport(Report):
 
     ``kept_young`` objects that no part names were left because they are younger than
     ``older_than_seconds`` by the store's clock: a build may be about to name them. ``notes`` say
-    what could not be read, and is left for that.
+    what was left because it could not be read.
     """
 
     table: str

@@ -192,7 +192,7 @@ class Bundle:
     reasons: Mapping[Index, str]
 
 
-def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
+def bundled(built: Mapping[Index, Built]) -> Bundle:
     """The container of one file's indexes; every ``Built`` has a blob and a value."""
     chosen: dict[tuple[str, str], tuple[PaimonIndex, bytes]] = {}
     reasons: dict[Index, str] = {}
@@ -206,7 +206,7 @@ def bundled(built: Mapping[Index, Built], limit: int = LARGEST) -> Bundle:
             reasons[index] = f"a container has one {index.paimon} index of a column"
         else:
             chosen[key] = (index, each.blob)
-    room = limit - _HEAD
+    room = LARGEST - _HEAD
     for key, (index, blob) in sorted(chosen.items(), key=lambda item: -len(item[1][1])):
         if sum(len(kept) for _, kept in chosen.values()) <= room:
             break

@@ -66,6 +66,14 @@ Where: TypeAlias = "str | Sequence[Filter] | Sequence[Sequence[Filter]] | None"
 class OpenTable:
     """A table's files and its index; see the module, and ``Table`` for the arguments."""
 
+    #: the table in the catalog, where it was named
+    catalog: CatalogTable | None = None
+    # ``top`` of the last listing of an object store.
+    _top: frozenset[str] | None = None
+    # The last list of all files below the path, and those of the table.
+    _last: tuple[Listing, Listing] | None = None
+    _txn: TxnTable | None = None
+
     def __init__(
         self,
         path: Paths | SparkSession,
@@ -113,9 +121,6 @@ class OpenTable:
         wanted = sidecars if sidecars is not None else not self.keys
         self._uses_sidecars = wanted and self.file_index.read_enabled
 
-    #: the table in the catalog, where it was named
-    catalog: CatalogTable | None = None
-
     def _open_place(
         self,
         given_paths: Sequence[str | os.PathLike[str]],
@@ -149,7 +154,8 @@ class OpenTable:
             )
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
-        asked = lookup_of(own := {k: each for k, each in given.items() if not is_option(k)})
+        own = {k: each for k, each in given.items() if not is_option(k)}
+        asked = lookup_of(own)
         #: all files below, and no partition columns, as by Spark's option of this name
         self.recursive_file_lookup = reading.recursive if asked is None else asked
         #: the keys of the data files
@@ -290,11 +296,6 @@ class OpenTable:
             text = f"{self.path} is a table of {name}: {what}"
             raise UnsupportedError(text, hint=f"only writers of {name} change it")
 
-    # ``top`` of the last listing of an object store.
-    _top: frozenset[str] | None = None
-    # The last list of all files below the path, and those of the table.
-    _last: tuple[Listing, Listing] | None = None
-
     @property
     def lookup(self) -> dict[str, str]:
         """The option of Spark's reader for ``recursive_file_lookup``."""
@@ -325,8 +326,6 @@ class OpenTable:
                     hint="partial=True (--partial) is for tables of QuestDB",
                 )
         return self._txn
-
-    _txn: TxnTable | None = None
 
     def coverage(self, listing: Listing) -> Coverage | None:
         """How many of the partitions ``listing`` holds, for a table opened with ``partial``."""

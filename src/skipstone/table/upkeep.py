@@ -112,8 +112,8 @@ class UpkeepVerbs(OpenTable):
         and the result is ``Savings``; ``PredicateError`` for text that is not a predicate.
 
         With ``layout`` it proposes an order of the rows for ``cluster``, for the queries or for the
-        columns' shapes, from rows of ``sample`` files (256); ``file_size`` is that of the new files
-        (about as now); others are tried too.
+        columns' shapes, from rows of ``sample`` files (256). ``file_size`` is that of the new files
+        (about as now); the best orders are tried at other sizes, too.
         """
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 

@@ -244,7 +244,7 @@ def adopt(footer: FooterArrays, decrypted: Mapping[tuple[int, int], bytes]) -> F
 
 
 def open_footer_of(
-    source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
+    source: BinaryIO, path: str, decryption: Decryption | None
 ) -> tuple[DecryptedFooter, int]:
     """The footer of an open file, and the file's size; errors as ``open_footer``."""
     tail, footer = read_footer(source)
@@ -254,7 +254,6 @@ def open_footer_of(
         base=tail.offset,
         decryption=decryption,
         file=path,
-        load_key_material=load,
     )
     return opened, tail.size
 
@@ -263,7 +262,7 @@ def encrypted_leaves(
     source: BinaryIO, path: str, decryption: Decryption | None
 ) -> list[tuple[str, ...]]:
     """The leaves that a file encrypts; errors as ``open_footer``."""
-    footer = open_footer_of(source, path, decryption, None)[0].footer
+    footer = open_footer_of(source, path, decryption)[0].footer
     encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
     return [leaf.path for leaf in footer.schema.leaves if encrypted[leaf.ordinal]]
 

@@ -378,11 +378,9 @@ class Writer:
                 self.element(value.value_type, each)
 
 
-def read_struct(
-    data: bytes | memoryview, at: int = 0, *, base: int = 0, limits: Limits | None = None
-) -> tuple[Struct, int]:
-    """The struct at ``data[at:]``, and the place after it."""
-    reader = Reader(data, at, base=base, limits=limits)
+def read_struct(data: bytes | memoryview, *, limits: Limits | None = None) -> tuple[Struct, int]:
+    """The struct at the start of ``data``, and the place after it."""
+    reader = Reader(data, limits=limits)
     return reader.struct(), reader.at
 
 
