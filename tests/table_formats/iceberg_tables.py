@@ -157,14 +157,15 @@ def add_deletes(
     partition: Any,
     kind: DataFileContent = DataFileContent.POSITION_DELETES,
     ids: list[int] | None = None,
+    format: FileFormat = FileFormat.PARQUET,
 ) -> None:
-    """Commits one delete file."""
+    """Commits one delete file, which its manifest calls one of ``format``."""
     path = f"{folder(table)}/data/{name}-deletes.parquet"
     pq.write_table(content, path)
     made = DataFile.from_args(
         content=kind,
         file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
+        file_format=format,
         partition=partition,
         record_count=len(content),
         file_size_in_bytes=Path(path).stat().st_size,

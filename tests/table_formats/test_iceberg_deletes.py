@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -205,4 +205,13 @@ def test_equality_deletes_that_are_refused(catalog: SqlCatalog) -> None:
     with made.update_schema() as change:
         change.delete_column("x")
     with pytest.raises(UnsupportedError, match="columns that the table does not have"):
+        skipstone.Table(folder(made)).query()
+
+
+def test_equality_deletes_in_another_format_are_refused_by_its_name(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, 2))
+    number = made.schema().find_field("id").field_id
+    kind, format = DataFileContent.EQUALITY_DELETES, FileFormat.AVRO
+    add_deletes(made, "e", ids(1), Record(), kind, [number], format)
+    with pytest.raises(UnsupportedError, match="by keys in AVRO, not in Parquet"):
         skipstone.Table(folder(made)).query()

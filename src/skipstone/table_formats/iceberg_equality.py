@@ -225,9 +225,11 @@ class DeletedByValues:
 
     def _names(self, delete: DataFile) -> tuple[str, ...]:
         """The columns of the keys."""
+        if delete.kind != "PARQUET":
+            raise self._refused(delete, f"by keys in {delete.kind}, not in Parquet")
         tops = {each.field_id: each for each in self.state.fields.fields}
         found = [tops.get(id) for id in sorted(delete.file.equality_ids or ())]
-        if not found or None in found or delete.kind != "PARQUET":
+        if not found or None in found:
             raise self._refused(delete, "by columns that the table does not have")
         names = tuple(each.name for each in found if each is not None)
         for name in names:
