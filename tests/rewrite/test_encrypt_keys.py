@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from skipstone import Decryption, Encryption, ParquetFile
+from skipstone import Decryption, Encryption, ParquetFile, Table
 from skipstone.cli import cli
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.encryption.key_material import key_material_path
@@ -206,8 +206,11 @@ def test_there_is_nothing_to_wrap(tmp_path: Path) -> None:
     with pytest.raises(SkipstoneError):
         rekey(path, kms=PlainKms())
     plain(path)
-    with pytest.raises((UnsupportedError, SkipstoneError)):
+    with pytest.raises(UnsupportedError, match="is not encrypted") as told:
         rekey(path, kms=PlainKms())
+    assert told.value.hint == "there is no key in it"
+    (failed,) = Table(tmp_path).rekey(kms=PlainKms()).of("failed")
+    assert failed.why.endswith("is not encrypted")
 
 
 KILLED = f"""{killed_before_step("writev", "fsync", "rename", after=True)}

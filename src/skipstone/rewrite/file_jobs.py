@@ -223,7 +223,11 @@ class RekeyFiles:
         """Whether the keys of a file need no old master key."""
 
         def opens(client: KmsClient) -> ParquetFile:
-            keys = Decryption(kms=client, aad_prefix=prefix)  # type: ignore[arg-type]
+            keys = Decryption(
+                kms=client,
+                aad_prefix=prefix,  # type: ignore[arg-type]
+                allow_plaintext_files=True,
+            )
             return ParquetFile(path, decryption=keys)
 
         try:

@@ -116,7 +116,7 @@ def rekey(
     ``encrypt`` with ``decryption`` for such files.
     """
     started = time.perf_counter()
-    decryption = Decryption(kms=kms, aad_prefix=aad_prefix)
+    decryption = Decryption(kms=kms, aad_prefix=aad_prefix, allow_plaintext_files=True)
     file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
     target = file.path if output is None else canonical_path(output)
     decryptor = file.chunk_pages.decryptor
