@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
@@ -12,6 +17,7 @@ from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.questdb import is_txn_table
 from skipstone.storage import ByteRange, list_files, open_storage, table_format
 from skipstone.storage.objects import ObjectStorage
+from tests.processes import environment
 
 if TYPE_CHECKING:
     from tests.s3 import S3
@@ -51,6 +57,48 @@ def test_odd_names_stay_raw(s3: S3) -> None:
     for name in ODD_NAMES:
         storage.put(f"{s3.base}/copy/{name}", b"data")
     assert s3.keys("copy/") == sorted(f"copy/{name}" for name in ODD_NAMES)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_fork_is_refused_once_requests_were_sent(s3: S3) -> None:
+    """The client would wait forever there. A fork before the first request sends its own."""
+    rows = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [1, 2]}), rows)
+    s3.fill("t/part-0", data=rows.getvalue().to_pybytes())
+    code = """
+import json, os, signal, sys
+from skipstone import Table
+path, options = sys.argv[1], json.loads(sys.argv[2])
+
+def forked(count):
+    if not (fork := os.fork()):
+        signal.alarm(60)
+        try:
+            print("fork:", count(), flush=True)
+        except NotImplementedError as error:
+            print("fork:", error, flush=True)
+        os._exit(0)
+    os.waitpid(fork, 0)
+
+table = Table(path, storage_options=options)
+forked(lambda: Table(path, storage_options=options).count("id = 1"))
+print(table.count("id = 1"), flush=True)
+forked(lambda: table.count("id = 1"))
+forked(lambda: Table(path, storage_options=options).count("id = 1"))
+print(table.count("id = 2"), flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{s3.base}/t", json.dumps(s3.options)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, own, kept, fresh, again = done.stdout.splitlines()
+    assert (first, own, again) == ("fork: 1", "1", "1")
+    for told in (kept, fresh):
+        assert told.startswith(f"fork: {s3.base}: this process was forked after a request")
+        assert "get_context('spawn')" in told
 
 
 def test_a_long_listing_is_read_to_its_end(s3: S3) -> None:

@@ -5,6 +5,9 @@ and Hadoop's S3A use for them work too. Without keys, they come from the environ
 the machine, as in every S3 client.
 
 mtimes are in seconds: a HEAD request has no finer unit, though listings of some stores have.
+
+obstore waits for its own threads, which a fork of the process lacks. So a process that is forked
+after a request sends none: it would wait forever.
 """
 
 from __future__ import annotations
@@ -64,6 +67,18 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
+# Whether this process has sent a request, and whether one that had was forked into this process.
+_ASKED: Final = threading.Event()
+_IN_FORK: Final = threading.Event()
+
+
+def _after_fork() -> None:
+    if _ASKED.is_set():
+        _IN_FORK.set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def named_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -137,6 +152,16 @@ class ObjectStorage(RemoteReads):
             raise FileNotFoundError(f"{path} is not in {self.base}")
         return path[len(self.base) + 1 :]
 
+    def _check_process(self) -> None:
+        """Before a request; see the module."""
+        if _IN_FORK.is_set():
+            raise UnsupportedError(
+                f"{self.base}: this process was forked after a request to an object store, and"
+                " cannot send any",
+                hint="start processes in another way: multiprocessing.get_context('spawn')",
+            )
+        _ASKED.set()
+
     def _count(self) -> None:
         with self._counting:
             self.requests += 1
@@ -190,6 +215,7 @@ class ObjectStorage(RemoteReads):
             paths = () if known is None else known()
             return [path[start:] for path in paths if path.startswith(below)]
 
+        self._check_process()
         try:
             return self._lister.below(self._key(prefix), None if known is None else keys)
         except (BaseError, OSError, ValueError) as error:
@@ -208,6 +234,7 @@ class ObjectStorage(RemoteReads):
         )
 
     def has_children(self, prefix: str) -> bool:
+        self._check_process()
         self._count()
         try:
             pages = iter(obstore.list(self.store, self._key(prefix) or None, chunk_size=1))
@@ -220,6 +247,7 @@ class ObjectStorage(RemoteReads):
     @contextmanager
     def _request(self, path: str) -> Iterator[str]:
         """The key of ``path``; obstore's errors inside become ``OSError``."""
+        self._check_process()
         self._count()
         try:
             yield self._key(path)
