@@ -238,6 +238,29 @@ def test_dictionaries_are_values(tmp_path: Path, always: None, engine: str) -> N
     assert found.column("kind").to_pylist() == ["a", "b", "a"]
 
 
+@each_engine
+def test_a_text_that_is_binary_in_a_file_is_that_text(
+    tmp_path: Path, always: None, engine: str
+) -> None:
+    """DuckDB by itself makes binaries of both, in which ``\\x41`` is one byte."""
+    texts = ["a\\x41", "日本", None]
+    inside = pa.array([[each, "b"] for each in texts])
+    binary = pa.array([each and each.encode() for each in texts], pa.binary())
+    write(tmp_path / "t" / "a.parquet", pa.table({"id": [0, 1, 2], "s": texts, "plain": texts}))
+    write(tmp_path / "t" / "b.parquet", pa.table({"id": [3, 4, 5], "s": binary, "plain": texts}))
+    found = ENGINES[engine](skipstone.Table(tmp_path / "t").scan()).sort_by("id")
+    assert found.to_pydict() == {"id": [*range(6)], "s": texts * 2, "plain": texts * 2}
+    write(tmp_path / "l" / "a.parquet", pa.table({"l": inside}))
+    write(tmp_path / "l" / "b.parquet", pa.table({"l": inside.cast(pa.list_(pa.binary()))}))
+    lists = skipstone.Table(tmp_path / "l")
+    assert lists.query()["l"].to_pylist() == inside.to_pylist() * 2
+    if engine == "duckdb":
+        with pytest.raises(UnsupportedError, match="'l', which is list<element: binary>"):
+            ENGINES[engine](lists.scan())
+    else:
+        assert ENGINES[engine](lists.scan())["l"].to_pylist() == inside.to_pylist() * 2
+
+
 @pytest.mark.parametrize("name", ["duckdb", "polars"])
 def test_an_engine_that_is_absent_is_named(
     table: skipstone.Table, name: str, monkeypatch: pytest.MonkeyPatch

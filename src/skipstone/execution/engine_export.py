@@ -33,11 +33,13 @@ from skipstone.predicate.types import column_name
 from skipstone.storage.base import is_current
 
 from .engine_types import (
+    duckdb_column,
     duckdb_lacks,
     other_name,
     plain_type,
     polars_keeps,
     polars_lacks,
+    quoted,
     refused,
     types_in,
     without_json,
@@ -175,19 +177,22 @@ def duckdb_relation(export: EngineExport, connection: Any = None) -> Any:
 
 
 def _sql(export: EngineExport, types: Mapping[str, str]) -> str:
-    columns = ", ".join(f"NULL::{type} AS {_quoted(name)}" for name, type in types.items())
+    columns = ", ".join(f"NULL::{type} AS {quoted(name)}" for name, type in types.items())
     # Fixes the types and the order of the columns where files lack some, or without files.
     parts = [f"SELECT {columns} WHERE false"]
-    parts += [_scan(files, types) for files in export.alike()]
+    parts += [_scan(files, export.schema, types) for files in export.alike()]
     return "\nUNION ALL BY NAME\n".join(parts)
 
 
-def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
-    first = files[0]
-    columns = [f"{_instant(own, first)} AS {_quoted(name)}" for name, own in first.names.items()]
+def _scan(files: Sequence[ExportFile], schema: pa.Schema, types: Mapping[str, str]) -> str:
+    first, columns = files[0], []
+    for name, own in first.names.items():
+        stored, wanted = first.schema.field(own), schema.field(name).type
+        found = duckdb_column(stored, wanted, own in first.int96, first.path)
+        columns.append(f"{found} AS {quoted(name)}")
     for name, value in first.given.items():
         text = "NULL" if not value.is_valid else _text(str(value.cast(pa.string()).as_py()))
-        columns.append(f"{text}::{types[name]} AS {_quoted(name)}")
+        columns.append(f"{text}::{types[name]} AS {quoted(name)}")
     paths = ", ".join(_text(_globbed(file.path)) for file in files)
     ranges = first.ranges(_MOST_RANGES["duckdb"])
     taken = {name.lower() for name in first.schema.names}
@@ -199,22 +204,6 @@ def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
         where = f" WHERE {' OR '.join(parts) or 'false'}"
     shown = ", ".join(columns) or "1"
     return f"SELECT {shown} FROM read_parquet([{paths}], hive_partitioning=false{numbered}){where}"
-
-
-def _instant(column: str, file: ExportFile) -> str:
-    """A column of the file; INT96 counts from UTC, independent of the connection's zone."""
-    if column not in file.int96:
-        return _quoted(column)
-    if pa.types.is_nested(file.schema.field(column).type):
-        raise UnsupportedError(
-            f"{column} of {file.path} has INT96 below it, which DuckDB reads as local times",
-            hint="read the plan with to_arrow() or to_polars()",
-        )
-    return f"timezone('UTC', {_quoted(column)})"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

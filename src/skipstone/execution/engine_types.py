@@ -67,6 +67,45 @@ def without_json(type: pa.DataType) -> pa.DataType:
     return pa.list_(without_json(type.value_type)) if pa.types.is_list(type) else type
 
 
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def duckdb_column(stored: pa.Field, wanted: pa.DataType, int96: bool, path: str) -> str:
+    """The SQL of a column of the file at ``path``.
+
+    INT96 counts from UTC, independent of the connection's zone. Where a text is binary in a file,
+    DuckDB would make binaries of the texts of all files, and read ``\\x41`` in them as one byte.
+    """
+    nested = pa.types.is_nested(stored.type)
+    if int96 and nested:
+        raise UnsupportedError(
+            f"{stored.name} of {path} has INT96 below it, which DuckDB reads as local times",
+            hint="read the plan with to_arrow() or to_polars()",
+        )
+    if int96:
+        return f"timezone('UTC', {quoted(stored.name)})"
+    if not _text_is_binary(stored.type, wanted):
+        return quoted(stored.name)
+    if nested:
+        raise refused("DuckDB", stored.name, f"{stored.type} in {path} and {wanted} in the table")
+    return f"decode({quoted(stored.name)})"
+
+
+def _text_is_binary(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a text of the table is binary in a file, at any depth."""
+    stored, wanted = plain_type(stored), plain_type(wanted)
+    inside = {each.name.lower(): each.type for each in _children(stored)}
+    if not inside:
+        return "binary" in str(stored) and "string" in str(wanted)
+    return any(
+        _text_is_binary(inside[each.name.lower()], each.type)
+        for each in _children(wanted)
+        if each.name.lower() in inside
+    )
+
+
 def polars_lacks(type: pa.DataType) -> bool:
     """Types that polars cannot read where a file's Arrow schema names them: it panics."""
     t = pa.types
