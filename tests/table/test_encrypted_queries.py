@@ -397,3 +397,28 @@ def test_of_encrypted_files_no_summary_is_written(tmp_path: Path, plaintext_foot
         with pytest.raises(UnsupportedError, match="encrypted, and a summary would show"):
             Table(str(root), decryption=keys).write_metadata()
     assert not (root / "_metadata").exists()
+
+
+@pytest.mark.parametrize("internal", [True, False])
+def test_a_key_that_a_kms_lacks_is_told_with_its_file_and_column(
+    tmp_path: Path, internal: bool
+) -> None:
+    masters = {"mf": b"f" * 16, "ma": b"a" * 16}
+    for name in ("0.parquet", "1.parquet"):
+        pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), tmp_path / name)
+    encrypt(
+        tmp_path / "1.parquet",
+        encryption=Encryption(
+            kms=InMemoryKms(masters),
+            footer_key_id="mf",
+            column_key_ids={"a": "ma"},
+            internal_key_material=internal,
+        ),
+    )
+    for lost, whose in (("ma", "column 'a'"), ("mf", "the footer")):
+        kms = InMemoryKms({name: key for name, key in masters.items() if name != lost})
+        table = Table(tmp_path, decryption=Decryption(kms=kms, allow_plaintext_files=True))
+        with pytest.raises(KeyUnavailableError) as told:
+            table.query("a = 1")
+        assert f"{tmp_path / '1.parquet'}: the key of {whose} (label " in str(told.value)
+        assert f"did not unwrap a key of master key {lost!r}: KeyError" in str(told.value)

@@ -242,9 +242,15 @@ class FileKeys:
         material = read_key_metadata(key_metadata) if key_metadata else None
         if material is None or decryption.kms is None:
             raise self._missing(path, key_metadata)
-        if isinstance(material, KeyReference):
-            material = self._external(material.key_reference)
-        return decryption.unwrap(material, decryption.kms)
+        try:
+            if isinstance(material, KeyReference):
+                material = self._external(material.key_reference)
+            return decryption.unwrap(material, decryption.kms)
+        except KeyUnavailableError as error:
+            # One client has the keys of many files and columns.
+            raise KeyUnavailableError(
+                f"{self._whose(path, key_metadata)}: {error.message}", hint=error.hint
+            ) from error.__cause__
 
     def _retrieve(
         self, retriever: Callable[[bytes], bytes | None], path: tuple[str, ...], metadata: bytes
