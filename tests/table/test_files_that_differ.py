@@ -29,6 +29,7 @@ INT32 = pa.table({"v": pa.array([1, 2, None], pa.int32())})
 INT64 = pa.table({"v": pa.array([3, 3_000_000_000], pa.int64())})
 INT16 = pa.table({"v": pa.array([7, -7], pa.int16())})
 FLOAT = pa.table({"v": pa.array([0.5, float("nan")], pa.float32())})
+DEEP = pa.struct({"m": pa.map_(pa.string(), pa.int32())})
 DOUBLE = pa.table({"v": pa.array([1e300, 0.1, -0.0])})
 
 
@@ -178,6 +179,27 @@ def test_a_column_that_only_some_files_have_is_null_in_the_others(tmp_path: Path
         assert opened().query("b = 'x'").to_pylist() == [{"a": 2, "b": "x"}]
         assert opened().query("b is null").to_pylist() == [{"a": 1, "b": None}]
         assert set(opened().query().schema.names) == {"a", "b"}
+
+
+def test_lists_and_maps_of_no_type_have_the_type_of_another_file(tmp_path: Path) -> None:
+    """A writer without a value has no type for a column, and every row is null."""
+    lists = pa.array([[1, 2], None], pa.list_(pa.int32()))
+    maps = pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32()))
+    typed = pa.table({"l": lists, "m": maps, "s": pa.array([{"m": [("a", 1)]}, None], DEEP)})
+    untyped = pa.table({name: pa.nulls(2) for name in typed.column_names})
+    for opened in orders(tmp_path, [typed, untyped], ["l:bloom", "m['a']:minmax"]):
+        for where in (
+            "array_contains(l, 1)",
+            "size(l) = 2",
+            "arrays_overlap(l, array(2, 3))",
+            "map_contains_key(m, 'a')",
+            "array_contains(map_values(m), 1)",
+            "m['a'] = 1",
+            "s.m['a'] = 1",
+        ):
+            assert opened().count(where) == opened().query(where).num_rows == 1, where
+        for where in ("size(l) IS NULL", "m['a'] IS NULL", "NOT (m['a'] = 1) IS TRUE"):
+            assert opened().count(where) == opened().query(where).num_rows == 3, where
 
 
 def test_a_column_of_one_file_of_many_is_found(tmp_path: Path) -> None:

@@ -253,7 +253,8 @@ class FileColumns:
         """``rows`` values of a predicate's column; ``have`` are the columns read from the file, by
         their names in it.
 
-        A column that the file lacks is all null; a partition column has one value throughout.
+        A column that the file lacks is all null, as is one whose type in the file has no other
+        value; a partition column has one value throughout.
         """
         given = self.given(column_path(column)[0])
         if given is not None:
@@ -263,8 +264,10 @@ class FileColumns:
             return pa.nulls(rows, type)
         values = have[path[0]]
         for part in path[1:]:
+            if pa.types.is_null(values.type):
+                break
             if isinstance(part, MapKey):
                 values = values_of_key(values, part)
             else:
                 values = pc.struct_field(values, [part])
-        return values
+        return pa.nulls(rows, type) if pa.types.is_null(values.type) else values
