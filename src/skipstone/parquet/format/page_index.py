@@ -28,13 +28,14 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.thrift import compact as thrift
-from skipstone.parquet.thrift.compact import Field, Reader
+from skipstone.parquet.thrift.compact import Field, Reader, Writer
 from skipstone.parquet.thrift.structs import (
     BINARY,
     BOOL,
     I32,
     I64,
     Declared,
+    Wire,
     declared,
     enum,
     list_of,
@@ -58,6 +59,8 @@ U8: TypeAlias = "NDArray[np.uint8]"
 
 # Heads of the three fields of a page location in order, and the end of the struct.
 _LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
+# How far the groups of seven bits of a varint are shifted.
+_SHIFTS = np.arange(0, 70, 7, dtype=np.uint64)
 
 
 @declared
@@ -176,14 +179,8 @@ class OffsetIndexArrays:
     def to_bytes(self) -> bytes:
         """As Thrift bytes."""
         unencoded = self.unencoded_byte_array_data_bytes
-        columns = (self.offset, self.compressed_page_size, self.first_row_index)
-        return OffsetIndex(
-            page_locations=tuple(
-                [
-                    PageLocation(offset=at, compressed_page_size=length, first_row_index=row)
-                    for at, length, row in zip(*(c.tolist() for c in columns), strict=True)
-                ]
-            ),
+        return _Written(
+            page_locations=(self.offset, self.compressed_page_size, self.first_row_index),
             unencoded_byte_array_data_bytes=_listed(unencoded),
             unknown=self.unknown,
         ).to_bytes()
@@ -443,3 +440,37 @@ def _fixed(reader: Reader, nulls: BoolArray) -> ByteArrays | None:
     reader.take(total)
     values = np.lib.stride_tricks.sliding_window_view(buffer[:total], width)[heads[full] + 1]
     return ByteArrays(values.ravel(), offsets)
+
+
+# -- arrays as lists -------------------------------------------------------------------------------
+
+
+def _varints(values: IntArray) -> tuple[U8, BoolArray]:
+    """Zigzag varints as 10 bytes each, and which of these are written."""
+    zigzag = (values.astype(np.uint64) << np.uint64(1)) ^ (values >> np.int64(63)).view(np.uint64)
+    shifted = zigzag[:, np.newaxis] >> _SHIFTS
+    written: BoolArray = shifted != 0
+    written[:, 0] = True
+    groups: U8 = shifted.astype(np.uint8) & np.uint8(0x7F)
+    groups[:, :-1] |= written[:, 1:].astype(np.uint8) << 7
+    return groups, written
+
+
+def _write_locations(writer: Writer, columns: tuple[IntArray, IntArray, IntArray]) -> None:
+    size = len(columns[0])
+    data, written = np.empty((size, 34), np.uint8), np.ones((size, 34), np.bool_)
+    data[:, ::11] = np.frombuffer(_LOCATION, np.uint8)
+    for at, column in zip((1, 12, 23), columns, strict=True):
+        data[:, at : at + 10], written[:, at : at + 10] = _varints(column)
+    writer.list_head(thrift.STRUCT, size)
+    writer.out += data[written].tobytes()
+
+
+@declared
+class _Written(Declared):
+    """An ``OffsetIndex`` whose locations are arrays."""
+
+    page_locations: tuple[IntArray, IntArray, IntArray] = required(
+        1, Wire((thrift.LIST,), list_of(struct(PageLocation)).read, _write_locations)
+    )
+    unencoded_byte_array_data_bytes: tuple[int, ...] | None = optional(2, list_of(I64))

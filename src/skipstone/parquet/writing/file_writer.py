@@ -25,11 +25,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, Tail
 from skipstone.parquet.format.metadata import ColumnChunk, PageHeader, RowGroup
-from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
+from skipstone.parquet.format.page_index import OffsetIndex, OffsetIndexArrays
 from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.thrift.compact import I32, Writer
 
@@ -376,12 +378,15 @@ def offset_index_of(
     places: Sequence[tuple[int, int]], rows: Sequence[int], unencoded: tuple[int, ...] | None
 ) -> bytes:
     """The offset index of pages at ``places``; ``rows`` are their row counts."""
-    made, row = [], 0
-    for (offset, size), count in zip(places, rows, strict=True):
-        made.append(PageLocation(offset=offset, compressed_page_size=size, first_row_index=row))
-        row += count
-    return OffsetIndex(
-        page_locations=tuple(made), unencoded_byte_array_data_bytes=unencoded
+    located = np.array(places, np.int64).reshape(len(rows), 2)
+    counts = np.array(rows, np.int64)
+    return OffsetIndexArrays(
+        offset=located[:, 0],
+        compressed_page_size=located[:, 1],
+        first_row_index=np.cumsum(counts) - counts,
+        unencoded_byte_array_data_bytes=None
+        if unencoded is None
+        else np.array(unencoded, np.int64),
     ).to_bytes()
 
 
