@@ -151,6 +151,7 @@ KERNELS: Final = (
     "skipstone.parquet.reading.bulk_jit",
     "skipstone.parquet.encodings.jit",
     "skipstone.parquet.format.footer_jit",
+    "skipstone.parquet.writing.many_pages_jit",
     "skipstone.storage.read_jit",
     "skipstone.storage.statx_jit",
     "skipstone.xskipper.format.bloom_probe_jit",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
-from skipstone.parquet.format.bloom_filter import COMPILED
+from skipstone.parquet.format.bloom_filter import COMPILED as BLOOM_KERNELS
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
 from skipstone.parquet.reading.page_metadata import (
@@ -37,6 +37,7 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
+from skipstone.parquet.writing.many_pages import KERNELS as PAGE_KERNELS
 from skipstone.storage.atomic_replace import ByteSink, CountingSink, replace_atomically
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ class RetrofitWriter:
     def write(self, out: ByteSink) -> None:
         """The whole new file."""
         file, writer = self.file, FileWriter(out)
-        if (hashed := self._hashed()) >= COMPILED.total:
-            COMPILED.for_work(hashed)
         groups: list[list[ChunkWriter]] = []
         for chunk in self._chunks(writer):
             self._describe(chunk)
@@ -105,17 +104,21 @@ class RetrofitWriter:
         editor = FooterEditor.of(file.footer).edited(edits)
         writer.write_footer(editor.with_column_orders(len(self.leaves)).to_bytes())
 
-    def _hashed(self) -> int:
-        """How many values are to be hashed, without those of chunks with a dictionary."""
-        chunks = [key for key, needs in self.needs.items() if "bloom filter" in needs]
+    def _load_kernels(self) -> None:
+        """Load compiled code if it pays for all the work, which is known here."""
         coded = self.file.footer.chunk("encodings")
-        return sum(
-            [
-                self.file.chunk_pages.place(key).num_values
-                for key in chunks
-                if not coded[key] & (1 << Encoding.RLE_DICTIONARY | 1 << Encoding.PLAIN_DICTIONARY)
-            ]
-        )
+        looked_at = hashed = 0
+        for key, needs in self.needs.items():
+            if needs - {"checksums"}:
+                values = self.file.chunk_pages.place(key).num_values
+                looked_at += values
+                # Of a dictionary only the values that are used are hashed, each once.
+                dictionaries = 1 << Encoding.RLE_DICTIONARY | 1 << Encoding.PLAIN_DICTIONARY
+                if "bloom filter" in needs and not coded[key] & dictionaries:
+                    hashed += values
+        if hashed >= BLOOM_KERNELS.total:
+            BLOOM_KERNELS.for_work(hashed)
+        PAGE_KERNELS.for_work(looked_at)
 
     # -- chunks ------------------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class RetrofitWriter:
         """Yield each chunk when its bytes are written."""
         waiting: deque[tuple[_OpenChunk, Future[list[Ready]] | None, int]] = deque()
         with ThreadPoolExecutor(_WORKERS) as pool:
+            pool.submit(self._load_kernels)
             batches, held, more = self._batches(pool.submit), 0, True
             try:
                 while waiting or more:
@@ -159,9 +163,8 @@ class RetrofitWriter:
         for r in range(self.file.num_row_groups):
             for c in range(len(self.leaves)):
                 chunk, place = self._begun((r, c)), self.file.chunk_pages.place((r, c))
-                for pages in page_batches(self.file.reader, place):
-                    size = sum([len(page.body) for page in pages])
-                    yield chunk, chunk.copy.begin(pages, submit), size
+                for window in page_batches(self.file.reader, place):
+                    yield chunk, chunk.copy.begin(window, submit), len(window.data)
                 yield chunk, None, 0
 
     def _begun(self, key: ChunkKey) -> _OpenChunk:

@@ -30,8 +30,10 @@ from .page_headers import (
     CRC,
     DATA_PAGES,
     HAS_CRC,
+    HEADER_LENGTH,
     IS_COMPRESSED,
     NUM_VALUES,
+    OFFSET,
     STACK,
     TYPE,
     UNCOMPRESSED,
@@ -40,6 +42,9 @@ from .page_headers import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 
@@ -263,6 +268,19 @@ def read_page(
         **values,
         is_compressed=getattr(inner, "is_compressed", None) is not False,
     )
+
+
+def usual_pages(rows: NDArray[np.int64], view: memoryview, base: int, ordinal: int) -> list[Page]:
+    """The pages whose headers have these integers (``page_headers``), with places in ``view``;
+    ``ordinal`` is the number of the first data page."""
+    made: list[Page] = []
+    for row in rows.tolist():
+        at = row[OFFSET]
+        stop = at + row[HEADER_LENGTH]
+        page = _usual_page(row, base + at, view[at:stop], view[stop:], ordinal)
+        ordinal += page.is_data
+        made.append(page)
+    return made
 
 
 def _usual_page(

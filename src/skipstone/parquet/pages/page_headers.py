@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     I64 = npt.NDArray[np.int64]
+    # ``walk``, compiled
+    Walk = Callable[..., tuple[int, int]]
 
 
 TYPE: Final = 0
@@ -109,10 +111,12 @@ INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 # After this many pages compiled code is worth its import.
 _FEW: Final = 1 << 11
-COMPILED: Final[CompiledKernels[Callable[..., tuple[int, int]]]] = CompiledKernels(
+COMPILED: Final[CompiledKernels[Walk]] = CompiledKernels(
     module=f"{__package__}.page_headers_jit", once=_FEW, least=_FEW
 )
 _BATCH: Final = 1 << 14
+# The most pages of a window.
+_WINDOW: Final = 1 << 9
 
 
 #: a row before its header is read
@@ -234,6 +238,18 @@ def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
         at = stop + rows[count, COMPRESSED]
         count += 1
     return count, at
+
+
+def walk_window(compiled: Walk, data: memoryview, num_values: int) -> I64:
+    """The chain of pages from the beginning of ``data`` on, int64 (pages, ``FIELDS``), until its
+    data pages hold ``num_values``."""
+    array, stack = as_bytes(data), np.zeros(STACK, np.int64)
+    rows = np.tile(np.array(BLANK, np.int64), (_WINDOW, 1))
+    count, _ = compiled(array, 0, len(array), rows, stack)
+    rows = rows[:count]
+    is_data = (rows[:, TYPE] == DATA_PAGE) | (rows[:, TYPE] == DATA_PAGE_V2)
+    values = np.where(is_data, rows[:, NUM_VALUES], 0)
+    return rows[: int(np.searchsorted(np.cumsum(values), num_values)) + 1]
 
 
 def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:

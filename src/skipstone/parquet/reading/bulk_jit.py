@@ -35,7 +35,7 @@ from .bulk_chunks import (
     VERSION,
     BulkKernels,
 )
-from .bulk_pages_jit import move, unpack, unpacked, walk
+from .bulk_pages_jit import codes_of, move, unpack, unpacked, walk
 from .bulk_search_jit import candidates
 from .bulk_select_jit import (
     after_levels,
@@ -49,8 +49,6 @@ _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 
-_hybrid = register_jitable(runs.hybrid)
-
 
 @register_jitable
 def _spread(out: Any, valid: Any, to: Any, count: Any, held: Any) -> None:
@@ -62,24 +60,6 @@ def _spread(out: Any, valid: Any, to: Any, count: Any, held: Any) -> None:
             out[i] = out[k]
         else:
             out[i] = 0
-
-
-@register_jitable
-def _codes(plain: Any, start: Any, stop: Any, entries: Any, out: Any) -> Any:
-    """Fills ``out`` with indices; returns whether all are below ``entries``."""
-    if start >= stop or entries == 0:
-        return False
-    width = np.int64(plain[start])
-    if width == 0:
-        out[:] = 0
-        return True
-    if width > 31 or _hybrid(plain[start + 1 : stop], width, out) < 0:
-        return False
-    most, least = np.int64(0), np.int64(0)
-    for k in range(len(out)):
-        most = max(most, np.int64(out[k]))
-        least = min(least, np.int64(out[k]))
-    return least >= 0 and most < entries
 
 
 @register_jitable
@@ -112,7 +92,7 @@ def indices(
             status[chunk] = 4
             continue
         some = out[to : to + held]
-        if held > 0 and not _codes(plain, start, stop, entries[chunk], some):
+        if held > 0 and not codes_of(plain, start, stop, entries[chunk], some):
             status[chunk] = 4
             continue
         if base[chunk]:
@@ -148,7 +128,7 @@ def flags(
         count, stop = page[VALUES], page[PLACE] + page[SIZE]
         start, held = after_levels(plain, page, optional, valid, to)
         codes = some[: max(held, np.int64(0))]
-        if held < 0 or (held > 0 and not _codes(plain, start, stop, entries[chunk], codes)):
+        if held < 0 or (held > 0 and not codes_of(plain, start, stop, entries[chunk], codes)):
             status[chunk] = 4
             continue
         for k in range(held):
@@ -207,7 +187,7 @@ def fixed(
             move(plain, start, items, to * width, held * width)
         elif encoding in (_RLE_DICTIONARY, _PLAIN_DICTIONARY):
             found = some[:held]
-            if held > 0 and not _codes(plain, start, stop, entries[chunk], found):
+            if held > 0 and not codes_of(plain, start, stop, entries[chunk], found):
                 status[chunk] = 4
                 continue
             origin = dictionary[chunk]
@@ -274,7 +254,7 @@ def strings(
                 continue
             coded = encoding in (_RLE_DICTIONARY, _PLAIN_DICTIONARY)
             found = some[:held]
-            if coded and held > 0 and not _codes(plain, at, stop, entries[chunk], found):
+            if coded and held > 0 and not codes_of(plain, at, stop, entries[chunk], found):
                 status[chunk] = 4
                 continue
             if not coded and encoding != _PLAIN:

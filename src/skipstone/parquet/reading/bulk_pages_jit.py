@@ -19,6 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
+from skipstone.parquet.encodings import jit_runs as runs
 from skipstone.parquet.encodings.jit_runs import CHECKED, load, store
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.pages import page_headers as headers
@@ -137,6 +138,7 @@ _RLE: Final = int(Encoding.RLE)
 # How many bytes are decompressed at a time.
 _STEP: Final = 1 << 12
 
+hybrid: Any = register_jitable(runs.hybrid)
 for _helper in headers.HELPERS:
     register_jitable(_helper)
 
@@ -279,6 +281,24 @@ def snappy(
                     out[to + k] = out[to - back + k]
         to += length
     return at, to
+
+
+@register_jitable
+def codes_of(plain: Any, start: Any, stop: Any, entries: Any, out: Any) -> Any:
+    """Fills ``out`` with indices; returns whether all are below ``entries``."""
+    if start >= stop or entries == 0:
+        return False
+    width = np.int64(plain[start])
+    if width == 0:
+        out[:] = 0
+        return True
+    if width > 31 or hybrid(plain[start + 1 : stop], width, out) < 0:
+        return False
+    most, least = np.int64(0), np.int64(0)
+    for k in range(len(out)):
+        most = max(most, np.int64(out[k]))
+        least = min(least, np.int64(out[k]))
+    return least >= 0 and most < entries
 
 
 @register_jitable

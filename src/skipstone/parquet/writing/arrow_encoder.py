@@ -45,6 +45,7 @@ from skipstone.parquet.pages.page_headers import DATA_PAGES, INDICES
 from skipstone.parquet.writing.index_page_tree import PageBounds
 
 from .chunk_copier import ChunkCopier, Copied
+from .chunk_modules import Window
 from .chunk_statistics import BloomFilterBuilder, ChunkStatistics, PageStatistics
 from .footer_editor import FieldValues, FooterEditor, moved_offset_index, moved_row_group
 
@@ -212,7 +213,8 @@ class ArrowBlocks:
         def put(header: bytes | memoryview, body: bytes | memoryview, _: bool) -> None:
             made.append((header, body))
 
-        copy.keep(copy.begin(list(pages), _at_once).result(), put)
+        window = Window(list(pages), encoded.data[start:stop], start)
+        copy.keep(copy.begin(window, _at_once).result(), put)
         return EncodedChunk(
             leaf=leaf,
             chunk=chunk,
@@ -228,6 +230,10 @@ class _ChunkFacts(ChunkStatistics):
     """Statistics of consecutive pages, and the page bounds that index pages need."""
 
     bounds: PageBounds | None = None
+
+    @property
+    def at_once(self) -> bool:
+        return self.bounds is None and super().at_once
 
     def look(self, column: LeafColumn) -> PageStatistics:
         if self.bounds is not None:

@@ -46,6 +46,7 @@ from skipstone.parquet.pages.page_headers import INDICES
 
 from .chunk_modules import page_windows
 from .file_writer import with_stored_body
+from .many_pages import compiled_walk, look_at_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.parquet.values import Values
 
+    from .chunk_modules import Window
     from .chunk_statistics import ChunkStatistics, PageStatistics
 
 
@@ -99,12 +101,12 @@ class Ready(NamedTuple):
     facts: PageStatistics | None = None
 
 
-def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]]:
+def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[Window]:
     """The pages of a chunk that is not encrypted, in batches of a few megabytes."""
     seen = 0
-    for pages in page_windows(reader, place, None, _WINDOW):
-        seen += sum([page.num_values for page in pages if page.is_data])
-        yield pages
+    for window in page_windows(reader, place, None, _WINDOW, compiled_walk):
+        seen += sum([page.num_values for page in window.pages if page.is_data])
+        yield window
     if seen != place.num_values:
         raise FormatError(
             "values in the pages of a chunk",
@@ -137,18 +139,18 @@ class ChunkCopier:
 
     def begin(
         self,
-        pages: Sequence[Page],
+        window: Window,
         submit: Callable[[Callable[[], list[Ready]]], Future[list[Ready]]],
     ) -> Future[list[Ready]]:
         """Prepare the next pages in another thread. ``submit`` starts jobs in the order of its
         calls, so that no job waits for one that has not started."""
         before = self._dictionary
-        if any(page.type == PageType.DICTIONARY_PAGE for page in pages):
+        if any(page.type == PageType.DICTIONARY_PAGE for page in window.pages):
             self._dictionary = Future()
         # Rows of lists may continue in the next page: such pages are cut one after the other.
         chained = self._splitter is not None and self.leaf.max_repetition_level
         last = self._before if chained else None
-        self._before = submit(partial(self._ready, pages, before, self._dictionary, last))
+        self._before = submit(partial(self._ready, window, before, self._dictionary, last))
         return self._before
 
     def keep(self, ready: Sequence[Ready], put: PagePut) -> None:
@@ -187,7 +189,7 @@ class ChunkCopier:
 
     def _ready(
         self,
-        pages: Sequence[Page],
+        window: Window,
         before: Future[Values] | None,
         dictionary: Future[Values] | None,
         last: Future[list[Ready]] | None,
@@ -196,19 +198,26 @@ class ChunkCopier:
             last.result()
         made: list[Ready] = []
         held = before
+        looked: list[PageStatistics | None] | None = None
         try:
-            for page in pages:
+            for n, page in enumerate(window.pages):
                 page.verify_crc()
                 if page.type == PageType.DICTIONARY_PAGE:
                     assert dictionary is not None
                     if self._decoding and not dictionary.done():
                         dictionary.set_result(self._decoded(page))
-                    held = dictionary
+                    held, looked = dictionary, None
                     made.append(Ready(page, _header(page)))
                 elif not page.is_data:
                     made.append(Ready(page, None))
                 else:
-                    made += self._data_page(page, held)
+                    if looked is None:
+                        looked = self._looked(window, n, held)
+                    facts = looked[n]
+                    if facts is None:
+                        made += self._data_page(page, held)
+                    else:
+                        made.append(Ready(page, _header(page), page.num_values, facts))
         except BaseException as error:
             # Threads that wait for the dictionary must not wait forever.
             if dictionary is not None and dictionary is not before and not dictionary.done():
@@ -225,6 +234,21 @@ class ChunkCopier:
         if self.facts is not None:
             self.facts.prepare(values)
         return values
+
+    def _looked(
+        self, window: Window, first: int, dictionary: Future[Values] | None
+    ) -> list[PageStatistics | None]:
+        """The statistics of each page of a window, from ``first`` on, for those that are found
+        together."""
+        before: list[PageStatistics | None] = [None] * first
+        if self.facts is None or self._splitter is not None or not self.facts.at_once:
+            return before + [None] * (len(window.pages) - first)
+        values = None
+        if dictionary is not None and any(
+            page.encoding in INDICES for page in window.pages[first:]
+        ):
+            values = dictionary.result()
+        return before + look_at_many(self.facts, self.codec, window, first, values)
 
     def _data_page(self, page: Page, dictionary: Future[Values] | None) -> Iterator[Ready]:
         if not self._decoding:

@@ -109,6 +109,12 @@ class ChunkStatistics:
         if self.order is not None:
             self.order.prepare(dictionary)
 
+    @property
+    def at_once(self) -> bool:
+        """Whether ``many_pages`` may find the statistics of pages in place of ``look``."""
+        leaf = self.leaf
+        return not leaf.max_repetition_level and leaf.max_definition_level < 1 << 8
+
     def look(self, column: LeafColumn) -> PageStatistics:
         """The statistics of the entries of a page."""
         leaf, values = self.leaf, column.num_values
@@ -122,7 +128,7 @@ class ChunkStatistics:
             if leaf.type is Type.BYTE_ARRAY:
                 size += self._bytes_of(run)
             if self.filling is not None:
-                self._fill(self.filling, run)
+                self.fill(run)
             if self.order is not None:
                 found = self.order.extremes(run)
                 nans += found.nans
@@ -142,13 +148,18 @@ class ChunkStatistics:
         )
 
     def _bytes_of(self, run: Run) -> int:
-        values, held = run.values, self._lengths
-        assert isinstance(values, ByteArrays)
         if run.indices is None:
-            return values.nbytes
-        if held is None or held[0] is not values:
-            held = self._lengths = (values, values.lengths)
-        return int(held[1].take(run.indices).sum())
+            return run.values.nbytes
+        return int(self.lengths_of(run.values).take(run.indices).sum())
+
+    def lengths_of(self, dictionary: Values) -> NDArray[np.int64]:
+        """The lengths of its byte arrays; empty for other values."""
+        if not isinstance(dictionary, ByteArrays):
+            return _NO_NUMBERS
+        held = self._lengths
+        if held is None or held[0] is not dictionary:
+            held = self._lengths = (dictionary, dictionary.lengths)
+        return held[1]
 
     def keep(self, page: PageStatistics) -> None:
         """Keep the statistics of the next page."""
@@ -167,17 +178,22 @@ class ChunkStatistics:
 
     # -- Bloom filter ------------------------------------------------------------------------------
 
-    def _fill(self, filling: BloomFilterBuilder, run: Run) -> None:
+    def fill(self, run: Run) -> None:
+        """Add the values of a run to the filter."""
+        assert self.filling is not None
         if run.indices is None:
-            filling.add(run.values)
-            return
-        # Only those values of a dictionary that are used, each once.
+            self.filling.add(run.values)
+        else:
+            self.used_of(run.values)[run.indices] = True
+
+    def used_of(self, dictionary: Values) -> NDArray[np.bool_]:
+        """Flags to set for its values that pages refer to: the filter gets those, each once."""
+        assert self.filling is not None
         with self._lock:
-            if self._used is None or self._used[0] is not run.values:
-                self._flush(filling)
-                self._used = (run.values, np.zeros(len(run.values), np.bool_))
-            used = self._used[1]
-        used[run.indices] = True
+            if self._used is None or self._used[0] is not dictionary:
+                self._flush(self.filling)
+                self._used = (dictionary, np.zeros(len(dictionary), np.bool_))
+            return self._used[1]
 
     def _flush(self, filling: BloomFilterBuilder) -> None:
         if self._used is not None:
@@ -295,15 +311,16 @@ def _summed(found: list[NDArray[np.int64]] | None, level: int) -> tuple[int, ...
     return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
 
 
-# Levels that are always 0 have no histogram.
-_NO_HISTOGRAM: Final = np.zeros(0, np.int64)
+_NO_NUMBERS: Final = np.zeros(0, np.int64)
+#: the histogram of levels that are always 0
+NO_HISTOGRAM: Final = _NO_NUMBERS
 
 
 def _histogram(
     levels: NDArray[np.uint8] | None, highest: int, count: int, *, top: bool
 ) -> NDArray[np.int64]:
     if not highest:
-        return _NO_HISTOGRAM
+        return NO_HISTOGRAM
     if levels is None:
         found = np.zeros(highest + 1, np.int64)
         found[highest if top else 0] = count

@@ -83,6 +83,11 @@ class Ordering:
         return self.form is Form.FLOATING
 
     @property
+    def unsigned(self) -> bool:
+        """Whether integers compare as unsigned ones."""
+        return self.form is Form.UNSIGNED
+
+    @property
     def misleads(self) -> bool:
         """Whether bounds leave NaN out without readers knowing it from the order."""
         return self.floating and not self.total
@@ -99,10 +104,7 @@ class Ordering:
         if self.form is Form.FLOATING:
             return self._floats(run)
         if self._as_numbers:
-            values = run.plain()
-            assert isinstance(values, np.ndarray)
-            if self.form is Form.UNSIGNED:
-                values = values.view(np.uint32 if self.leaf.type is Type.INT32 else np.uint64)
+            values = self._numbers(run.plain())
             return Extremes(values.min().tobytes(), values.max().tobytes())
         if run.indices is not None:
             order, ranks = self._ranks(run.values)
@@ -127,12 +129,20 @@ class Ordering:
     def _as_numbers(self) -> bool:
         return self.leaf.type in (Type.BOOLEAN, Type.INT32, Type.INT64)
 
-    def _floats(self, run: Run) -> Extremes:
-        values: Any = run.plain()
+    def _numbers(self, values: Values) -> NDArray[Any]:
+        """The values as numbers that NumPy compares in the column's order."""
+        assert isinstance(values, np.ndarray)
+        if self.unsigned:
+            return values.view(np.uint32 if self.leaf.type is Type.INT32 else np.uint64)
         if self.leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
-            values = np.ascontiguousarray(values).view("<f2").ravel()
+            return np.ascontiguousarray(values).view("<f2").ravel()
+        return values
+
+    def _floats(self, run: Run) -> Extremes:
+        values = self._numbers(run.plain())
         nans = 0
-        low, high = values.min(), values.max()
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            low, high = values.min(), values.max()
         if np.isnan(low) or np.isnan(high):
             known = values[~np.isnan(values)]
             nans = len(values) - len(known)
@@ -145,15 +155,13 @@ class Ordering:
             return Extremes(low.tobytes(), high.tobytes(), nans)
         if nans:
             low, high = values.min(), values.max()
-        kind = values.dtype.type
-        if not low:
-            low = kind(-0.0)
-        if not high:
-            high = kind(0.0)
-        return Extremes(low.tobytes(), high.tobytes(), nans)
+        return Extremes(_widened(low, -0.0), _widened(high, 0.0), nans)
 
     def _comparable(self, values: Values) -> Any:
         """Keys in the same order: an array of numbers, or Arrow's binary."""
+        if self.floating or self._as_numbers:
+            numbers = self._numbers(values)
+            return _total_keys(numbers) if self.floating else numbers
         plain = plain_values(values)
         if self.form is Form.DECIMAL:
             return self.stored.keys(plain, np.ones(len(plain), np.bool_)).data
@@ -163,6 +171,30 @@ class Ordering:
         """Rank the values of a dictionary before several threads need the ranks."""
         if self.form is not Form.FLOATING and not self._as_numbers and len(dictionary):
             self._ranks(dictionary)
+
+    def ranked(self, dictionary: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        """The places of the values of a dictionary in their order, and the rank of each value;
+        ``None`` if there are NaN."""
+        if self.floating and np.isnan(self._numbers(dictionary)).any():
+            return None
+        return self._ranks(dictionary)
+
+    def entry(self, dictionary: Values, at: int, *, low: bool) -> bytes:
+        """A value of a dictionary as a bound."""
+        if self.misleads:
+            return _widened(self._numbers(dictionary)[at], -0.0 if low else 0.0)
+        return _one(dictionary, at)
+
+    def of_keys(self, keys: NDArray[Any], kind: np.dtype[Any], *, low: bool) -> NDArray[Any]:
+        """The bounds for the keys of ``many_pages``."""
+        if self.unsigned:
+            return keys ^ np.iinfo(keys.dtype).min
+        if not self.floating:
+            return keys
+        values = _total_keys(keys).view(kind)
+        return (
+            values if self.total else np.where(values == 0, kind.type(-0.0 if low else 0), values)
+        )
 
     def _ranks(self, values: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         known = self._dictionary
@@ -232,6 +264,12 @@ class Ordering:
 def _total_keys(values: NDArray[Any]) -> NDArray[Any]:
     bits = np.ascontiguousarray(values).view(f"<i{values.dtype.itemsize}")
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _widened(value: Any, zero: float) -> bytes:
+    """The bytes of a number, or of this ``zero`` for any zero."""
+    found: bytes = (value if value else type(value)(zero)).tobytes()
+    return found
 
 
 def _one(values: Values, at: int) -> bytes:

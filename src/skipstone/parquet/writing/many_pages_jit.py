@@ -1,0 +1,197 @@
+"""Compiled loops of ``many_pages``: statistics of many pages of a chunk in one call.
+
+Neither holds the lock of the interpreter. ``pages`` is a page table of ``bulk_chunks``. A page gets
+a ``status`` other than 0 where anything is not as expected, and is left to the decoder that
+explains errors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from skipstone._numba import compile_kernel
+from skipstone.parquet.encodings import jit_runs
+from skipstone.parquet.encodings.jit_runs import load
+from skipstone.parquet.format import enums, metadata
+from skipstone.parquet.format.enums import Encoding
+from skipstone.parquet.pages import page_headers
+from skipstone.parquet.reading import bulk_chunks, bulk_pages_jit
+from skipstone.parquet.reading.bulk_chunks import (
+    COLUMNS,
+    ENCODING,
+    LEVELS,
+    PLACE,
+    SIZE,
+    VALUES,
+    VERSION,
+)
+from skipstone.parquet.reading.bulk_pages_jit import codes_of, hybrid, unpacked
+from skipstone.parquet.thrift import compact
+
+from . import many_pages
+from .many_pages import FLOATING, UNSIGNED, PageKernels
+
+_PLAIN: Final = int(Encoding.PLAIN)
+
+
+@register_jitable
+def _levels(plain: Any, page: Any, highest: Any, width: Any, levels: Any, counts: Any) -> Any:
+    """Counts the definition levels of a page, of ``width`` bits up to ``highest``. Returns where
+    its values begin, and how many there are, -1 where levels are wrong."""
+    start, count, no = page[PLACE], page[VALUES], np.int64(-1)
+    stop = start + page[SIZE]
+    length = max(page[LEVELS], np.int64(0))
+    if highest == 0:
+        return start + length, count
+    if page[VERSION] == 1:
+        if page[LEVELS] != -1 or stop - start < 4:
+            return start, no
+        length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
+        start += 4
+    if length > stop - start:
+        return start, no
+    body = plain[start : start + length]
+    # There is nearly always one run of the highest level.
+    head: Any = np.int64(0)
+    shift, at, byte = 0, 0, np.int64(128)
+    while byte >= 128 and at < len(body) and at < 5:
+        byte = np.int64(body[at])
+        head |= (byte & 127) << shift
+        at += 1
+        shift += 7
+    is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
+    if is_run and at < len(body) and body[at] == highest:
+        counts[highest] = count
+        return start + length, count
+    found = levels[:count]
+    if hybrid(body, width, found) < 0:
+        return start, no
+    if highest == 1:
+        ones: Any = np.int64(0)
+        for k in range(count):
+            ones += np.int64(found[k])
+        counts[0], counts[1] = count - ones, ones
+    else:
+        for k in range(count):
+            level = np.int64(found[k])
+            if level > highest:
+                return start, no
+            counts[level] += 1
+    return start + length, counts[highest]
+
+
+def numbers(
+    data: Any, pages: Any, highest: Any, width: Any, order: Any, infinite: Any, plain: Any,
+    levels: Any, counts: Any, starts: Any, low: Any, high: Any, nans: Any, status: Any,
+) -> None:  # fmt: skip
+    """Of pages of PLAIN numbers: ``low`` and ``high`` as signed ones of the same bits, without NaN
+    (those above ``infinite``), and where their values begin in ``plain``."""
+    item = low.itemsize
+    least, most = np.iinfo(low.dtype).min, np.iinfo(low.dtype).max
+    for n in range(len(pages)):
+        page = pages[n]
+        if status[n] != 0 or page[ENCODING] != _PLAIN:
+            continue
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[n] = 2
+            continue
+        start, held = _levels(plain, page, highest, width, levels, counts[n])
+        stop = page[PLACE] + page[SIZE]
+        if held < 0 or start > stop or held * item > stop - start or start % item != 0:
+            status[n] = 4
+            continue
+        starts[n] = start
+        values = plain[start : start + held * item].view(low.dtype)
+        lower, upper = most, least
+        if order == FLOATING:
+            missing = np.int64(0)
+            for k in range(held):
+                value = values[k]
+                key = value ^ (most if value < 0 else np.int64(0))
+                is_nan = value & most > infinite
+                missing += np.int64(is_nan)
+                lower = min(lower, most if is_nan else key)
+                upper = max(upper, least if is_nan else key)
+            nans[n] = missing
+        elif order == UNSIGNED:
+            for k in range(held):
+                lower, upper = min(lower, values[k] ^ least), max(upper, values[k] ^ least)
+        else:
+            for k in range(held):
+                lower, upper = min(lower, values[k]), max(upper, values[k])
+        low[n], high[n] = lower, upper
+
+
+def indices(
+    data: Any, pages: Any, highest: Any, width: Any, entries: Any, ranks: Any, lengths: Any,
+    plain: Any, levels: Any, codes: Any, counts: Any, used: Any, low: Any, high: Any, sizes: Any,
+    status: Any,
+) -> None:  # fmt: skip
+    """Of pages of indices into a dictionary: the least and the highest rank, the sum of the
+    ``lengths`` and the flags of ``used`` entries, where these are not empty."""
+    for n in range(len(pages)):
+        page = pages[n]
+        if status[n] != 0 or page[ENCODING] == _PLAIN:
+            continue
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[n] = 2
+            continue
+        start, held = _levels(plain, page, highest, width, levels, counts[n])
+        stop = page[PLACE] + page[SIZE]
+        some = codes[: max(held, np.int64(0))]
+        if held < 0 or (held > 0 and not codes_of(plain, start, stop, entries, some)):
+            status[n] = 4
+            continue
+        if held == 0:
+            continue
+        lower = upper = ranks[some[0]]
+        for k in range(held):
+            rank = ranks[np.uint64(np.int64(some[k]))]
+            lower, upper = min(lower, rank), max(upper, rank)
+        low[n], high[n] = lower, upper
+        if len(lengths) > 0:
+            total: Any = np.int64(0)
+            for k in range(held):
+                total += lengths[np.uint64(np.int64(some[k]))]
+            sizes[n] = total
+        if len(used) > 0:
+            for k in range(held):
+                used[np.uint64(np.int64(some[k]))] = 1
+
+
+def compiled() -> PageKernels:
+    modules = [
+        many_pages,
+        bulk_pages_jit,
+        bulk_chunks,
+        jit_runs,
+        page_headers,
+        metadata,
+        enums,
+        compact,
+    ]
+    compile = partial(compile_kernel, over=modules)
+    return PageKernels(
+        numbers=compile(numbers), indices=compile(indices), walk=compile(page_headers.walk)
+    )
+
+
+def warm_up(kernels: PageKernels) -> None:
+    """Compiles every kernel for the types of its arguments, by calls without pages."""
+    data, plain = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8)
+    pages, counts, none = np.zeros((0, COLUMNS), np.int64), np.zeros((0, 2), np.int64), plain
+    long, ranks = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    kernels.walk(data, 0, 0, np.zeros((0, page_headers.FIELDS), np.int64), np.zeros(8, np.int64))
+    for kind in (np.int32, np.int64):
+        bounds = np.zeros(0, kind)
+        kernels.numbers(
+            data, pages, 1, 1, 0, bounds.dtype.type(0), plain, none, counts, long, bounds, bounds,
+            long, long,
+        )  # fmt: skip
+    kernels.indices(
+        data, pages, 1, 1, 1, ranks, long, plain, none, ranks, counts, none, long, long, long, long
+    )  # fmt: skip
