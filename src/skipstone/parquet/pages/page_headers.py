@@ -115,12 +115,12 @@ COMPILED: Final[CompiledKernels[Walk]] = CompiledKernels(
     module=f"{__package__}.page_headers_jit", once=_FEW, least=_FEW
 )
 _BATCH: Final = 1 << 14
-# The most pages of a window.
-_WINDOW: Final = 1 << 9
 
 
 #: a row before its header is read
 BLANK: Final = tuple([{HAS_CRC: 0, IS_COMPRESSED: 1}.get(at, -1) for at in range(FIELDS)])
+# For as many pages as most windows have at most.
+_BLANKS: Final = np.tile(np.array(BLANK, np.int64), (1 << 8, 1))
 
 
 def _is_usual(row: Any, struct: Any) -> Any:
@@ -243,12 +243,16 @@ def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
 def walk_window(compiled: Walk, data: memoryview, num_values: int) -> I64:
     """The chain of pages from the beginning of ``data`` on, int64 (pages, ``FIELDS``), until its
     data pages hold ``num_values``."""
-    array, stack = as_bytes(data), np.zeros(STACK, np.int64)
-    rows = np.tile(np.array(BLANK, np.int64), (_WINDOW, 1))
-    count, _ = compiled(array, 0, len(array), rows, stack)
-    rows = rows[:count]
-    is_data = (rows[:, TYPE] == DATA_PAGE) | (rows[:, TYPE] == DATA_PAGE_V2)
-    values = np.where(is_data, rows[:, NUM_VALUES], 0)
+    array, stack, at = as_bytes(data), np.zeros(STACK, np.int64), 0
+    parts: list[I64] = []
+    while not parts or len(parts[-1]) == len(_BLANKS):
+        rows = _BLANKS.copy()
+        count, at = compiled(array, at, len(array), rows, stack)
+        parts.append(rows[:count])
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    values = rows[:, NUM_VALUES] * ((rows[:, TYPE] == DATA_PAGE) | (rows[:, TYPE] == DATA_PAGE_V2))
+    if values.sum() < num_values:
+        return rows
     return rows[: int(np.searchsorted(np.cumsum(values), num_values)) + 1]
 
 

@@ -46,6 +46,7 @@ from skipstone.parquet.format.page_index import ColumnIndex
 from skipstone.parquet.values import ByteArrays, Values
 
 from ..._arrays import distinct
+from .column_order import LONGEST_BOUND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -229,15 +230,17 @@ class ChunkStatistics:
             elif page.low is None or page.high is None:
                 return None
             else:
-                lows.append(order.lower(page.low).value)
-                highs.append(order.upper(page.high).value)
+                short = len(page.low) <= LONGEST_BOUND
+                lows.append(page.low if short else order.lower(page.low).value)
+                short = len(page.high) <= LONGEST_BOUND
+                highs.append(page.high if short else order.upper(page.high).value)
         known = [at for at, page in enumerate(self.pages) if not page.empty]
         return ColumnIndex(
             null_pages=tuple([page.empty for page in self.pages]),
             min_values=tuple(lows),
             max_values=tuple(highs),
             boundary_order=_boundary_order(
-                [order.key(lows[at]) for at in known], [order.key(highs[at]) for at in known]
+                order.keys([lows[at] for at in known]), order.keys([highs[at] for at in known])
             ),
             null_counts=tuple([page.nulls for page in self.pages]),
             repetition_level_histograms=_joined(self._repetition),
@@ -274,8 +277,9 @@ class ChunkStatistics:
             lows = [page.low for page in self.pages if page.low is not None]
             highs = [page.high for page in self.pages if page.high is not None]
             if lows:
-                low = order.lower(min(lows, key=order.key))
-                high = order.upper(max(highs, key=order.key))
+                low_keys, high_keys = order.keys(lows), order.keys(highs)
+                low = order.lower(lows[low_keys.index(min(low_keys))])
+                high = order.upper(highs[high_keys.index(max(high_keys))])
                 made |= {
                     "min_value": low.value,
                     "is_min_value_exact": low.exact,

@@ -23,6 +23,8 @@ from skipstone.parquet.values import ByteArrays, Values, plain_values
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.metadata import ColumnOrder
@@ -230,6 +232,17 @@ class Ordering:
                 return int.from_bytes(value, "little")
             case _:
                 return int.from_bytes(value, "little", signed=True)
+
+    def keys(self, values: Sequence[bytes]) -> list[Any]:
+        """The ``key`` of each value."""
+        if self.form is Form.TEXT:
+            return list(values)
+        if not values or not (self.floating or self.leaf.type in (Type.INT32, Type.INT64)):
+            return [self.key(value) for value in values]
+        kind = "f" if self.floating else "u" if self.unsigned else "i"
+        numbers = np.frombuffer(b"".join(values), f"<{kind}{len(values[0])}")
+        found: list[Any] = (_total_keys(numbers) if self.total else numbers).tolist()
+        return found
 
     def lower(self, value: bytes) -> Bound:
         """A lower bound of at most 64 bytes."""

@@ -29,19 +29,17 @@ from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.plain import DTYPES
-from skipstone.parquet.format.enums import CompressionCodec, Encoding
+from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.pages import page_headers as headers
 from skipstone.parquet.pages.column_values import Run
 from skipstone.parquet.reading import bulk_chunks as bulk
-from skipstone.parquet.reading.bulk_chunks import BEHIND, ROOM, SNAPPY_RATIO
+from skipstone.parquet.reading.bulk_chunks import ROOM
 from skipstone.parquet.values import as_bytes, room
 
 from .chunk_statistics import NO_HISTOGRAM, PageStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from skipstone.parquet.values import I64, U8, Values
 
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
 class PageKernels:
     """The compiled loops; see ``many_pages_jit``."""
 
+    plan: Callable[..., tuple[int, int, int, int, int]]
     numbers: Callable[..., None]
     indices: Callable[..., None]
     walk: headers.Walk
@@ -70,11 +69,11 @@ KERNELS: Final = CompiledKernels[PageKernels](
 #: the orders of numbers
 SIGNED, UNSIGNED, FLOATING = 0, 1, 2
 
-# The most values of a page, and the most bytes of a window after decompression.
-_MOST_VALUES: Final = 1 << 20
-_MOST_BYTES: Final = 16 << 20
-# The ``status`` of pages that no kernel looks at.
-_LEFT: Final = 9
+#: the most values of a page, and the most bytes of a window after decompression
+MOST_VALUES: Final = 1 << 20
+MOST_BYTES: Final = 16 << 20
+#: the ``status`` of pages that no kernel looks at
+LEFT: Final = 9
 _NO_FLAGS: Final = np.zeros(0, np.uint8)
 
 
@@ -112,179 +111,119 @@ class _Look:
         dictionary: Values | None,
     ) -> None:
         self.facts, self.order, self.codec, self.dictionary = facts, order, codec, dictionary
-        self.body, self.data = window.data, as_bytes(window.data)
+        self.body, self.data, self.rows = window.data, as_bytes(window.data), rows
         self.highest = facts.leaf.max_definition_level
-        self.count = rows[:, headers.NUM_VALUES]
-        self.table = self._table(rows)
-        self.status = np.where(self._is_usual(rows), np.int64(0), _LEFT)
-
-    def _table(self, rows: I64) -> I64:
-        """The page table, but for ``PLACE``."""
-        table = np.zeros((len(rows), bulk.COLUMNS), np.int64)
-        is_v2 = rows[:, headers.TYPE] == headers.DATA_PAGE_V2
-        stored = rows[:, headers.COMPRESSED]
-        at = rows[:, headers.OFFSET] + rows[:, headers.HEADER_LENGTH]
-        by_runs = rows[:, headers.DEFINITION] == Encoding.RLE
-        table[:, bulk.VERSION] = np.where(is_v2, 2, 1)
-        table[:, bulk.ENCODING] = rows[:, headers.ENCODING]
-        table[:, bulk.AT], table[:, bulk.STORED] = at, stored
-        table[:, bulk.SIZE] = rows[:, headers.UNCOMPRESSED]
-        table[:, bulk.VALUES] = self.count
-        table[:, bulk.LEVELS] = np.where(
-            is_v2, rows[:, headers.DEFINITION_LENGTH], np.where(by_runs, -1, -2)
-        )
-        table[:, bulk.READY] = -1
-        if self.codec != CompressionCodec.UNCOMPRESSED:
-            # The kernel may read bytes behind a page.
-            inside = at + stored + ROOM <= len(self.data)
-            is_snappy = inside & (self.codec == CompressionCodec.SNAPPY)
-            how = np.where(is_snappy, bulk.SNAPPY, bulk.OTHER)
-            table[:, bulk.HOW] = np.where(rows[:, headers.IS_COMPRESSED] == 1, how, bulk.COPIED)
-        return table
-
-    def _is_usual(self, rows: I64) -> NDArray[np.bool_]:
-        """Which pages the kernels look at, by their headers."""
-        kind, encoding = rows[:, headers.TYPE], rows[:, headers.ENCODING]
-        size, stored = self.table[:, bulk.SIZE], self.table[:, bulk.STORED]
-        levels = self.table[:, bulk.LEVELS]
-        usual = (rows[:, headers.REPETITION_LENGTH] == 0) & (levels >= 0)
-        usual = np.where(kind == headers.DATA_PAGE_V2, usual, kind == headers.DATA_PAGE)
-        usual &= (self.count > 0) & (self.count <= _MOST_VALUES)
-        usual &= (levels <= size) & (levels <= stored) & (size <= SNAPPY_RATIO * stored + 8)
-        known = np.zeros(len(rows), np.bool_)
-        if self.facts.leaf.type in DTYPES:  # those without an order have been left
-            known |= encoding == Encoding.PLAIN
-        if self.dictionary is not None and len(self.dictionary):
-            for each in headers.INDICES:
-                known |= encoding == each
-        return np.asarray(usual & known)
+        self.table = np.empty((len(rows), bulk.COLUMNS), np.int64)
+        self.status = np.empty(len(rows), np.int64)
 
     def fill(self, made: list[PageStatistics | None], kernels: PageKernels) -> None:
         """Put the statistics of each page into its place."""
-        if self.status.all():
-            return
-        self._place()
-        is_plain = self.table[:, bulk.ENCODING] == Encoding.PLAIN
-        levels = np.empty(int(np.where(self.status == 0, self.count, 0).max()), np.uint8)
-        if (is_plain & (self.status == 0)).any():
+        filling, dictionary = self.facts.filling is not None, self.dictionary
+        is_number = self.facts.leaf.type in DTYPES
+        has_values = dictionary is not None and len(dictionary) > 0
+        size, most, others, numbers, coded = kernels.plan(
+            self.rows, self.codec, is_number, has_values, filling, len(self.data), self.table,
+            self.status,
+        )  # fmt: skip
+        self.plain = room(size + ROOM, np.uint8)
+        if others:
+            self._decompress_others()
+        levels = np.empty(most, np.uint8)
+        if numbers:
             self._numbers(made, kernels, levels)
-        if (~is_plain & (self.status == 0)).any():
+        if coded:
             self._indices(made, kernels, levels)
 
-    def _place(self) -> None:
-        """Give each page its place, and decompress those that the kernels cannot decompress."""
+    def _decompress_others(self) -> None:
+        """Decompress the pages that the kernels cannot decompress."""
         table, status = self.table, self.status
-        size, others = table[:, bulk.SIZE], table[:, bulk.HOW] == bulk.OTHER
-        # So that values are aligned: in v2 pages they begin behind the levels, in v1 pages they
-        # usually end with the page.
-        shift = -np.where(table[:, bulk.VERSION] == 2, table[:, bulk.LEVELS], size) % 8
-        spans = np.where(status == 0, (shift + size + BEHIND + 7) // 8 * 8, 0)
-        # Pages that need not stay share the first place.
-        alone = others | (self.facts.filling is not None)
-        shared = int(np.where(alone, 0, spans).max())
-        ends = shared + np.cumsum(np.where(alone, spans, 0))
-        status[ends > _MOST_BYTES] = _LEFT
-        table[:, bulk.PLACE] = np.where(alone, ends - spans, 0) + shift
-        self.plain = room(min(int(ends[-1]), _MOST_BYTES) + ROOM, np.uint8)
-        for n in np.flatnonzero(others & (status == 0)).tolist():
+        for n in np.flatnonzero((table[:, bulk.HOW] == bulk.OTHER) & (status == 0)).tolist():
             page = table[n]
             levels, at, to = max(int(page[bulk.LEVELS]), 0), page[bulk.AT], page[bulk.PLACE]
             stop, count = at + page[bulk.STORED], int(page[bulk.SIZE])
             try:
                 rest = decompress(self.codec, self.body[at + levels : stop], count - levels)
             except SkipstoneError:  # the decoder of single pages explains it
-                status[n] = _LEFT
+                status[n] = LEFT
                 continue
             self.plain[to : to + levels] = self.data[at : at + levels]
             self.plain[to + levels : to + count] = np.frombuffer(rest, np.uint8)
             page[bulk.READY] = count
 
     def _numbers(self, made: list[PageStatistics | None], kernels: PageKernels, levels: U8) -> None:
-        facts, order, status = self.facts, self.order, self.status.copy()
+        facts, order, filling = self.facts, self.order, self.facts.filling is not None
         kind = DTYPES[facts.leaf.type]
-        counts, nans, starts = self._counts(), self._zeros(), self._zeros()
-        low, high = (np.zeros(len(made), f"<i{kind.itemsize}") for _ in range(2))
+        width, status, (nans, starts) = kind.itemsize, self.status.copy(), self._zeros(2)
+        low, high = np.zeros((2, len(made)), f"<i{width}")
         how = FLOATING if order.floating else UNSIGNED if order.unsigned else SIGNED
         infinite = int(np.array(np.inf, kind).view(low.dtype)) if order.floating else 0
+        counts = np.zeros((len(made), self.highest + 1), np.int64)
         kernels.numbers(
             self.data, self.table, self.highest, self.highest.bit_length(), how, infinite,
             self.plain, levels, counts, starts, low, high, nans, status,
         )  # fmt: skip
-        held = self._held(counts)
-        if order.total:  # bounds of NaN alone are NaN
-            status[(held > 0) & (held == nans)] = _LEFT
-        first, last = order.of_keys(low, kind, low=True), order.of_keys(high, kind, low=False)
-        lows, highs, width = first.tobytes(), last.tobytes(), kind.itemsize
-        every = list(zip(held.tolist(), nans.tolist(), starts.tolist(), strict=True))
-        for n in self._looked_at(status, plain=True):
-            values, missing, start = every[n]
-            if facts.filling is not None and values:
+        lows, highs = (order.of_keys(each, kind, low=each is low).tobytes() for each in (low, high))
+        for n, values, missing, start in self._looked_at(status, counts, nans, starts, plain=True):
+            if order.total and missing == values > 0:  # bounds of NaN alone are NaN
+                continue
+            if filling and values:
                 facts.fill(Run(self.plain[start : start + values * width].view(kind)))
-            at = slice(n * width, (n + 1) * width)
-            bounds = (lows[at], highs[at]) if values > missing else (None, None)
-            made[n] = self._made(n, values, counts, bounds, nans=missing)
+            first = last = None
+            if values > missing:
+                at = slice(n * width, (n + 1) * width)
+                first, last = lows[at], highs[at]
+            made[n] = self._made(n, values, missing, first, last, 0, counts)
 
     def _indices(self, made: list[PageStatistics | None], kernels: PageKernels, levels: U8) -> None:
-        facts, order, status = self.facts, self.order, self.status.copy()
-        assert self.dictionary is not None  # pages without it are left
-        ranked = order.ranked(self.dictionary)
+        facts, order, dictionary = self.facts, self.order, self.dictionary
+        assert dictionary is not None  # pages without it are left
+        ranked = order.ranked(dictionary)
         if ranked is None:
             return
         places, ranks = ranked
-        counts, sizes, low, high = self._counts(), *[self._zeros() for _ in range(3)]
-        filling = facts.filling is not None
+        status, (sizes, low, high) = self.status.copy(), self._zeros(3)
+        used = facts.used_of(dictionary).view(np.uint8) if facts.filling is not None else _NO_FLAGS
+        counts = np.zeros((len(made), self.highest + 1), np.int64)
         kernels.indices(
-            self.data, self.table, self.highest, self.highest.bit_length(), len(self.dictionary),
-            ranks, facts.lengths_of(self.dictionary), self.plain, levels,
-            np.empty(len(levels), np.int32), counts,
-            facts.used_of(self.dictionary).view(np.uint8) if filling else _NO_FLAGS,
-            low, high, sizes, status,
+            self.data, self.table, self.highest, self.highest.bit_length(), len(dictionary), ranks,
+            facts.lengths_of(dictionary), self.plain, levels, np.empty(len(levels), np.int32),
+            counts, used, low, high, sizes, status,
         )  # fmt: skip
-        held, size = self._held(counts).tolist(), sizes.tolist()
         lows, highs = places[low].tolist(), places[high].tolist()
-        for n in self._looked_at(status, plain=False):
-            bounds: tuple[bytes | None, bytes | None] = (None, None)
-            if held[n]:
-                bounds = (
-                    order.entry(self.dictionary, lows[n], low=True),
-                    order.entry(self.dictionary, highs[n], low=False),
-                )
-            made[n] = self._made(n, held[n], counts, bounds, size=size[n])
+        for n, values, size, _ in self._looked_at(status, counts, sizes, sizes, plain=False):
+            first = last = None
+            if values:
+                first = order.entry(dictionary, lows[n], low=True)
+                last = order.entry(dictionary, highs[n], low=False)
+            made[n] = self._made(n, values, 0, first, last, size, counts)
 
-    def _looked_at(self, status: I64, *, plain: bool) -> list[int]:
+    def _zeros(self, count: int) -> I64:
+        return np.zeros((count, len(self.rows)), np.int64)
+
+    def _looked_at(
+        self, status: I64, counts: I64, one: I64, other: I64, *, plain: bool
+    ) -> list[tuple[int, int, int, int]]:
+        """The pages that a kernel has looked at: their places, how many values they hold, and two
+        more numbers."""
+        held = counts[:, self.highest] if self.highest else self.rows[:, headers.NUM_VALUES]
         is_plain = self.table[:, bulk.ENCODING] == Encoding.PLAIN
-        return np.flatnonzero((status == 0) & (is_plain == plain)).tolist()
-
-    def _zeros(self) -> I64:
-        return np.zeros(len(self.count), np.int64)
-
-    def _counts(self) -> I64:
-        return np.zeros((len(self.count), self.highest + 1), np.int64)
-
-    def _held(self, counts: I64) -> I64:
-        """How many values each page holds, from how often it has each level."""
-        return counts[:, self.highest] if self.highest else self.count
+        found = np.flatnonzero((status == 0) & (is_plain == plain))
+        columns = (found, held[found], one[found], other[found])
+        return list(zip(*[each.tolist() for each in columns], strict=True))
 
     def _made(
         self,
         n: int,
         held: int,
+        nans: int,
+        low: bytes | None,
+        high: bytes | None,
+        size: int,
         counts: I64,
-        bounds: tuple[bytes | None, bytes | None],
-        *,
-        nans: int = 0,
-        size: int = 0,
     ) -> PageStatistics:
-        count = int(self.count[n])
+        count = int(self.rows[n, headers.NUM_VALUES])
+        histogram = counts[n] if self.highest else NO_HISTOGRAM
+        empty = not held
         return PageStatistics(
-            rows=count,
-            nulls=count - held,
-            nans=nans,
-            low=bounds[0],
-            high=bounds[1],
-            empty=not held,
-            size=size,
-            definition=counts[n] if self.highest else NO_HISTOGRAM,
-            repetition=NO_HISTOGRAM,
-            within_row=False,
+            count, count - held, nans, low, high, empty, size, histogram, NO_HISTOGRAM, False
         )

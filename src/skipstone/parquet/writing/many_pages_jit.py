@@ -17,15 +17,30 @@ from skipstone._numba import compile_kernel
 from skipstone.parquet.encodings import jit_runs
 from skipstone.parquet.encodings.jit_runs import load
 from skipstone.parquet.format import enums, metadata
-from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.pages import page_headers
+from skipstone.parquet.format.enums import CompressionCodec, Encoding
+from skipstone.parquet.pages import page_headers as headers
 from skipstone.parquet.reading import bulk_chunks, bulk_pages_jit
 from skipstone.parquet.reading.bulk_chunks import (
+    AT,
+    BEHIND,
+    CHUNK,
     COLUMNS,
+    COMPRESSED,
+    COPIED,
+    CRC,
     ENCODING,
+    FIRST,
+    HOW,
     LEVELS,
+    NEXT,
+    OTHER,
     PLACE,
+    READY,
+    ROOM,
     SIZE,
+    SNAPPY,
+    SNAPPY_RATIO,
+    STORED,
     VALUES,
     VERSION,
 )
@@ -33,9 +48,84 @@ from skipstone.parquet.reading.bulk_pages_jit import codes_of, hybrid, unpacked
 from skipstone.parquet.thrift import compact
 
 from . import many_pages
-from .many_pages import FLOATING, UNSIGNED, PageKernels
+from .many_pages import FLOATING, LEFT, MOST_BYTES, MOST_VALUES, UNSIGNED, PageKernels
 
 _PLAIN: Final = int(Encoding.PLAIN)
+_RLE: Final = int(Encoding.RLE)
+_PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
+_RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
+_UNCOMPRESSED: Final = int(CompressionCodec.UNCOMPRESSED)
+_SNAPPY: Final = int(CompressionCodec.SNAPPY)
+
+
+@register_jitable
+def _planned(row: Any, codec: Any, end: Any, page: Any) -> Any:
+    """Fills a row of the page table from the integers of a header, but for its place; returns
+    whether the page has the usual form."""
+    kind, size, stored = row[headers.TYPE], row[headers.UNCOMPRESSED], row[headers.COMPRESSED]
+    count, levels, version = row[headers.NUM_VALUES], np.int64(-1), 1
+    usual = kind == headers.DATA_PAGE
+    if kind == headers.DATA_PAGE_V2:
+        levels, version = row[headers.DEFINITION_LENGTH], 2
+        usual = levels >= 0 and row[headers.REPETITION_LENGTH] == 0
+    elif row[headers.DEFINITION] != _RLE:
+        levels = np.int64(-2)
+    at = row[headers.OFFSET] + row[headers.HEADER_LENGTH]
+    how = COPIED
+    if codec != _UNCOMPRESSED and row[headers.IS_COMPRESSED] != 0:
+        # ``snappy`` may read bytes behind a page.
+        how = SNAPPY if codec == _SNAPPY and at + stored + ROOM <= end else OTHER
+    page[CHUNK], page[VERSION], page[ENCODING] = 0, version, row[headers.ENCODING]
+    page[AT], page[STORED], page[SIZE] = at, stored, size
+    page[VALUES], page[LEVELS], page[HOW] = count, levels, how
+    page[COMPRESSED], page[CRC], page[FIRST], page[READY], page[NEXT] = 0, 0, 0, -1, 0
+    # So that values are aligned: in v2 pages they begin behind the levels, in v1 pages they
+    # usually end with the page.
+    page[PLACE] = -(levels if version == 2 else size) & 7
+    usual = usual and 0 < count <= MOST_VALUES
+    return usual and levels <= min(size, stored) and size <= SNAPPY_RATIO * stored + 8
+
+
+def plan(
+    rows: Any, codec: Any, is_number: Any, has_dictionary: Any, keep: Any, end: Any, pages: Any,
+    status: Any,
+) -> Any:  # fmt: skip
+    """Fills the page table, and ``status`` with ``LEFT`` for pages that no kernel looks at. Pages
+    that need not stay in ``plain`` (``keep``) share its beginning.
+
+    Returns the bytes of ``plain``, the most values of a page, and how many pages have another
+    codec, PLAIN numbers, and indices.
+    """
+    shared, most, others, numbers, coded = np.int64(0), np.int64(0), 0, 0, 0
+    for n in range(len(rows)):
+        page = pages[n]
+        usual = _planned(rows[n], codec, end, page)
+        encoding = page[ENCODING]
+        if encoding == _PLAIN:
+            usual = usual and is_number
+        else:
+            usual = usual and has_dictionary
+            usual = usual and encoding in (_RLE_DICTIONARY, _PLAIN_DICTIONARY)
+        status[n] = 0 if usual else LEFT
+        if usual and not keep and page[HOW] != OTHER:
+            shared = max(shared, page[SIZE])
+    shared = (shared + BEHIND + 15) >> 3 << 3
+    to: Any = shared
+    for n in range(len(rows)):
+        page = pages[n]
+        span = (page[SIZE] + BEHIND + 15) >> 3 << 3
+        alone = keep or page[HOW] == OTHER
+        if status[n] != 0 or shared > MOST_BYTES or (alone and span > MOST_BYTES - to):
+            status[n] = LEFT
+            continue
+        if alone:
+            page[PLACE] += to
+            to += span
+        most = max(most, page[VALUES])
+        others += page[HOW] == OTHER
+        numbers += page[ENCODING] == _PLAIN
+        coded += page[ENCODING] != _PLAIN
+    return min(to, np.int64(MOST_BYTES)), most, others, numbers, coded
 
 
 @register_jitable
@@ -169,14 +259,17 @@ def compiled() -> PageKernels:
         bulk_pages_jit,
         bulk_chunks,
         jit_runs,
-        page_headers,
+        headers,
         metadata,
         enums,
         compact,
     ]
     compile = partial(compile_kernel, over=modules)
     return PageKernels(
-        numbers=compile(numbers), indices=compile(indices), walk=compile(page_headers.walk)
+        plan=compile(plan),
+        numbers=compile(numbers),
+        indices=compile(indices),
+        walk=compile(headers.walk),
     )
 
 
@@ -185,7 +278,9 @@ def warm_up(kernels: PageKernels) -> None:
     data, plain = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8)
     pages, counts, none = np.zeros((0, COLUMNS), np.int64), np.zeros((0, 2), np.int64), plain
     long, ranks = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    kernels.walk(data, 0, 0, np.zeros((0, page_headers.FIELDS), np.int64), np.zeros(8, np.int64))
+    rows = np.zeros((0, headers.FIELDS), np.int64)
+    kernels.walk(data, 0, 0, rows, np.zeros(headers.STACK, np.int64))
+    kernels.plan(rows, 0, True, True, True, 0, pages, long)
     for kind in (np.int32, np.int64):
         bounds = np.zeros(0, kind)
         kernels.numbers(
