@@ -34,7 +34,7 @@ from skipstone.parquet.pages import page_headers as headers
 from skipstone.parquet.pages.column_values import Run
 from skipstone.parquet.reading import bulk_chunks as bulk
 from skipstone.parquet.reading.bulk_chunks import ROOM
-from skipstone.parquet.values import as_bytes, room
+from skipstone.parquet.values import as_bytes
 
 from .chunk_statistics import NO_HISTOGRAM, PageStatistics
 
@@ -125,7 +125,7 @@ class _Look:
             self.rows, self.codec, is_number, has_values, filling, len(self.data), self.table,
             self.status,
         )  # fmt: skip
-        self.plain = room(size + ROOM, np.uint8)
+        self.plain = np.empty(size + ROOM, np.uint8)
         if others:
             self._decompress_others()
         levels = np.empty(most, np.uint8)
