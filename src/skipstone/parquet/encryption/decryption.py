@@ -30,6 +30,7 @@ from .key_material import (
     KeyMaterial,
     KeyReference,
     KmsClient,
+    KmsRefusalError,
     key_material_path,
     read_key_material_file,
     read_key_metadata,
@@ -242,11 +243,11 @@ class FileKeys:
         material = read_key_metadata(key_metadata) if key_metadata else None
         if material is None or decryption.kms is None:
             raise self._missing(path, key_metadata)
+        if isinstance(material, KeyReference):
+            material = self._external(material.key_reference)
         try:
-            if isinstance(material, KeyReference):
-                material = self._external(material.key_reference)
             return decryption.unwrap(material, decryption.kms)
-        except KeyUnavailableError as error:
+        except KmsRefusalError as error:
             # One client has the keys of many files and columns.
             raise KeyUnavailableError(
                 f"{self._whose(path, key_metadata)}: {error.message}", hint=error.hint

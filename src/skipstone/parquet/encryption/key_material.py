@@ -219,6 +219,10 @@ def _unbase64(text: str, what: str) -> bytes:
         raise FormatError(f"{what} is not base64") from None
 
 
+class KmsRefusalError(KeyUnavailableError):
+    """A KMS did not return a key. The message does not say of which file and column."""
+
+
 def unwrap_dek(
     material: KeyMaterial, kms: KmsClient, keks: MutableMapping[tuple[str, str], Cipher]
 ) -> Cipher:
@@ -251,13 +255,13 @@ def _unwrap(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
         raise  # the message of our own key sources names the missing key
     except Exception as error:
         # The KMS's own error is chained, but does not appear in the message.
-        raise KeyUnavailableError(
+        raise KmsRefusalError(
             f"the KMS client did not unwrap a key of master key {master_key_id!r}: "
             f"{type(error).__name__}",
             hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
         ) from error
     if not isinstance(key, bytes | bytearray | memoryview) or len(key) not in KEY_LENGTHS:
-        raise KeyUnavailableError(
+        raise KmsRefusalError(
             f"the KMS client returned no AES key for master key {master_key_id!r}",
             hint="unwrap_key returns 16, 24 or 32 bytes",
         )
@@ -305,7 +309,7 @@ def _wrap(kms: KmsClient, key: bytes, master_key_id: str) -> str:
         raise  # the message of our own key sources names the missing key
     except Exception as error:
         # No chained cause: the error of a KMS may contain the key that it was given.
-        raise KeyUnavailableError(
+        raise KmsRefusalError(
             f"the KMS client did not wrap a key with master key {master_key_id!r}: "
             f"{type(error).__name__}",
             hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
