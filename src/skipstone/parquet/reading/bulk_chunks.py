@@ -262,17 +262,8 @@ class BulkChunks:
 
     def unpack_other(self, page: NDArray[np.int64], plain: NDArray[np.uint8]) -> None:
         """Decompresses such a page into its place in ``plain``."""
-        levels, at, codec = max(int(page[LEVELS]), 0), int(page[AT]), self.codec[page[CHUNK]]
-        body = memoryview(self.buffer.data)[at + levels : at + int(page[STORED])]
-        to, count = int(page[PLACE]), int(page[SIZE])
-        try:
-            made = decompress(int(codec), body, count - levels)
-        except SkipstoneError:
+        if not decompress_page(page, int(self.codec[page[CHUNK]]), self.buffer, plain):
             self.status[page[CHUNK]] = 2
-            return
-        plain[to : to + levels] = self.buffer[at : at + levels]
-        plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
-        page[READY] = count
 
     def values(self) -> pa.Array | None:
         """All rows; null in chunks that do not decode."""
@@ -349,6 +340,23 @@ class BulkChunks:
         """Memory for a number per value of any data page: at most the rows of its chunk."""
         data = self.pages[self.pages[:, VERSION] > 0, VALUES]
         return np.empty(int(data.max(initial=0)), type)
+
+
+def decompress_page(
+    page: NDArray[np.int64], codec: int, data: NDArray[np.uint8], plain: NDArray[np.uint8]
+) -> bool:
+    """Decompresses a page in ``data`` into its place in ``plain``; returns whether it succeeded."""
+    levels, at = max(int(page[LEVELS]), 0), int(page[AT])
+    body = memoryview(data.data)[at + levels : at + int(page[STORED])]
+    to, count = int(page[PLACE]), int(page[SIZE])
+    try:
+        made = decompress(codec, body, count - levels)
+    except SkipstoneError:
+        return False
+    plain[to : to + levels] = data[at : at + levels]
+    plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
+    page[READY] = count
+    return True
 
 
 def blank(

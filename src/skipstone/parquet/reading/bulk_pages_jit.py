@@ -144,7 +144,7 @@ for _helper in headers.HELPERS:
 
 
 @register_jitable
-def _fill(page: Any, header: Any, first: Any, left: Any) -> Any:
+def fill_page(page: Any, header: Any, first: Any, left: Any) -> Any:
     """Fills a row of the page table from the integers of a header. Returns whether the page may
     come next: a dictionary must be the ``first``, and ``left`` values are missing."""
     kind = header[headers.TYPE]
@@ -183,7 +183,7 @@ def walk(
             for k in range(len(header)):
                 header[k] = headers.BLANK[k]
             at = headers.header(data, at, end, header, stack)
-            if at < 0 or not _fill(page, header, first, left):
+            if at < 0 or not fill_page(page, header, first, left):
                 status[chunk] = 1
                 break
             page[CHUNK], page[AT], page[FIRST] = chunk, at, rows[chunk + 1] - left
@@ -281,6 +281,27 @@ def snappy(
                     out[to + k] = out[to - back + k]
         to += length
     return at, to
+
+
+@register_jitable
+def levels_of(plain: Any, page: Any) -> Any:
+    """Where the definition levels of a page begin and end; the end is -1 where they are wrong."""
+    start, stop = page[PLACE], page[PLACE] + page[SIZE]
+    if page[VERSION] == 2:
+        return start, start + page[LEVELS]
+    if page[LEVELS] == -2 or stop - start < 4:
+        return start, np.int64(-1)
+    length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
+    start += 4
+    return start, start + length if length <= stop - start else np.int64(-1)
+
+
+@register_jitable
+def is_one_run(levels: Any, count: Any, level: Any) -> Any:
+    """Whether encoded ``levels`` are one run of this ``level``, as nearly always."""
+    word, at = runs.leb128(levels, 0)
+    head = np.int64(word)
+    return 0 <= at < len(levels) and head & 1 == 0 and head >> 1 >= count and levels[at] == level
 
 
 @register_jitable

@@ -28,7 +28,7 @@ from .bulk_chunks import (
     VALUES,
     VERSION,
 )
-from .bulk_pages_jit import move, unpacked
+from .bulk_pages_jit import hybrid, is_one_run, levels_of, move, unpacked
 
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
@@ -38,20 +38,16 @@ _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 # dictionary. If one does, ``locate`` lacks the dictionary, and ``FileReader`` reads the rows.
 _CODED: Final = 6
 _CODED_MORE: Final = 4096
-_hybrid = register_jitable(runs.hybrid)
 _number = register_jitable(runs.number)
 
 
 @register_jitable
 def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
     """Decodes levels of one bit into flags; returns how many are set, or -1."""
-    # There is nearly always one run of ones.
-    word, at = runs.leb128(body, 0)
-    head = np.int64(word)
-    if 0 <= at < len(body) and head & 1 == 0 and head >> 1 >= count and body[at] == 1:
+    if is_one_run(body, count, 1):
         return count
     flags = valid[to : to + count]
-    if _hybrid(body, 1, flags) < 0:
+    if hybrid(body, 1, flags) < 0:
         return -1
     total: Any = 0
     for k in range(count):
@@ -65,20 +61,10 @@ def after_levels(plain: Any, page: Any, optional: Any, valid: Any, to: Any) -> A
     start, count = page[PLACE], page[VALUES]
     if not optional:
         return start + max(page[LEVELS], np.int64(0)), count
-    stop = start + page[SIZE]
-    if page[VERSION] == 2:
-        length = page[LEVELS]
-    elif page[LEVELS] == -2:
+    start, stop = levels_of(plain, page)
+    if stop < 0:
         return start, np.int64(-1)
-    else:
-        if stop - start < 4:
-            return start, np.int64(-1)
-        length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
-        start += 4
-        if length > stop - start:
-            return start, np.int64(-1)
-    found = _validity(plain[start : start + length], count, valid, to)
-    return start + length, found
+    return stop, _validity(plain[start:stop], count, valid, to)
 
 
 @register_jitable

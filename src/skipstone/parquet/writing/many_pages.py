@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone._numba import CompiledKernels
-from skipstone.errors import SkipstoneError
-from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.plain import DTYPES
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.pages import page_headers as headers
@@ -111,7 +109,7 @@ class _Look:
         dictionary: Values | None,
     ) -> None:
         self.facts, self.order, self.codec, self.dictionary = facts, order, codec, dictionary
-        self.body, self.data, self.rows = window.data, as_bytes(window.data), rows
+        self.data, self.rows = as_bytes(window.data), rows
         self.highest = facts.leaf.max_definition_level
         self.table = np.empty((len(rows), bulk.COLUMNS), np.int64)
         self.status = np.empty(len(rows), np.int64)
@@ -138,17 +136,8 @@ class _Look:
         """Decompress the pages that the kernels cannot decompress."""
         table, status = self.table, self.status
         for n in np.flatnonzero((table[:, bulk.HOW] == bulk.OTHER) & (status == 0)).tolist():
-            page = table[n]
-            levels, at, to = max(int(page[bulk.LEVELS]), 0), page[bulk.AT], page[bulk.PLACE]
-            stop, count = at + page[bulk.STORED], int(page[bulk.SIZE])
-            try:
-                rest = decompress(self.codec, self.body[at + levels : stop], count - levels)
-            except SkipstoneError:  # the decoder of single pages explains it
-                status[n] = LEFT
-                continue
-            self.plain[to : to + levels] = self.data[at : at + levels]
-            self.plain[to + levels : to + count] = np.frombuffer(rest, np.uint8)
-            page[bulk.READY] = count
+            if not bulk.decompress_page(table[n], self.codec, self.data, self.plain):
+                status[n] = LEFT  # the decoder of single pages explains it
 
     def _numbers(self, made: list[PageStatistics | None], kernels: PageKernels, levels: U8) -> None:
         facts, order, filling = self.facts, self.order, self.facts.filling is not None

@@ -15,27 +15,21 @@ from numba.extending import register_jitable
 
 from skipstone._numba import compile_kernel
 from skipstone.parquet.encodings import jit_runs
-from skipstone.parquet.encodings.jit_runs import load
 from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.format.enums import CompressionCodec, Encoding
 from skipstone.parquet.pages import page_headers as headers
+from skipstone.parquet.pages import page_headers_jit
 from skipstone.parquet.reading import bulk_chunks, bulk_pages_jit
 from skipstone.parquet.reading.bulk_chunks import (
     AT,
     BEHIND,
-    CHUNK,
     COLUMNS,
     COMPRESSED,
-    COPIED,
-    CRC,
     ENCODING,
-    FIRST,
     HOW,
     LEVELS,
-    NEXT,
     OTHER,
     PLACE,
-    READY,
     ROOM,
     SIZE,
     SNAPPY,
@@ -44,14 +38,20 @@ from skipstone.parquet.reading.bulk_chunks import (
     VALUES,
     VERSION,
 )
-from skipstone.parquet.reading.bulk_pages_jit import codes_of, hybrid, unpacked
+from skipstone.parquet.reading.bulk_pages_jit import (
+    codes_of,
+    fill_page,
+    hybrid,
+    is_one_run,
+    levels_of,
+    unpacked,
+)
 from skipstone.parquet.thrift import compact
 
 from . import many_pages
 from .many_pages import FLOATING, LEFT, MOST_BYTES, MOST_VALUES, UNSIGNED, PageKernels
 
 _PLAIN: Final = int(Encoding.PLAIN)
-_RLE: Final = int(Encoding.RLE)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 _UNCOMPRESSED: Final = int(CompressionCodec.UNCOMPRESSED)
@@ -62,28 +62,18 @@ _SNAPPY: Final = int(CompressionCodec.SNAPPY)
 def _planned(row: Any, codec: Any, end: Any, page: Any) -> Any:
     """Fills a row of the page table from the integers of a header, but for its place; returns
     whether the page has the usual form."""
-    kind, size, stored = row[headers.TYPE], row[headers.UNCOMPRESSED], row[headers.COMPRESSED]
-    count, levels, version = row[headers.NUM_VALUES], np.int64(-1), 1
-    usual = kind == headers.DATA_PAGE
-    if kind == headers.DATA_PAGE_V2:
-        levels, version = row[headers.DEFINITION_LENGTH], 2
-        usual = levels >= 0 and row[headers.REPETITION_LENGTH] == 0
-    elif row[headers.DEFINITION] != _RLE:
-        levels = np.int64(-2)
+    usual = fill_page(page, row, False, np.int64(MOST_VALUES))
+    size, stored = page[SIZE], page[STORED]
     at = row[headers.OFFSET] + row[headers.HEADER_LENGTH]
-    how = COPIED
-    if codec != _UNCOMPRESSED and row[headers.IS_COMPRESSED] != 0:
+    page[AT] = at
+    if codec != _UNCOMPRESSED and page[COMPRESSED] != 0:
         # ``snappy`` may read bytes behind a page.
-        how = SNAPPY if codec == _SNAPPY and at + stored + ROOM <= end else OTHER
-    page[CHUNK], page[VERSION], page[ENCODING] = 0, version, row[headers.ENCODING]
-    page[AT], page[STORED], page[SIZE] = at, stored, size
-    page[VALUES], page[LEVELS], page[HOW] = count, levels, how
-    page[COMPRESSED], page[CRC], page[FIRST], page[READY], page[NEXT] = 0, 0, 0, -1, 0
+        page[HOW] = SNAPPY if codec == _SNAPPY and at + stored + ROOM <= end else OTHER
     # So that values are aligned: in v2 pages they begin behind the levels, in v1 pages they
     # usually end with the page.
-    page[PLACE] = -(levels if version == 2 else size) & 7
-    usual = usual and 0 < count <= MOST_VALUES
-    return usual and levels <= min(size, stored) and size <= SNAPPY_RATIO * stored + 8
+    page[PLACE] = -(page[LEVELS] if page[VERSION] == 2 else size) & 7
+    usual = usual and page[VALUES] > 0 and (page[VERSION] == 1 or page[LEVELS] >= 0)
+    return usual and size <= SNAPPY_RATIO * stored + 8
 
 
 def plan(
@@ -129,34 +119,23 @@ def plan(
 
 
 @register_jitable
-def _levels(plain: Any, page: Any, highest: Any, width: Any, levels: Any, counts: Any) -> Any:
-    """Counts the definition levels of a page, of ``width`` bits up to ``highest``. Returns where
-    its values begin, and how many there are, -1 where levels are wrong."""
+def _opened(
+    data: Any, page: Any, plain: Any, highest: Any, width: Any, levels: Any, counts: Any
+) -> Any:
+    """Decompresses a page and counts its definition levels, of ``width`` bits up to ``highest``.
+    Returns where its values begin, and how many there are, -1 where the page is damaged."""
     start, count, no = page[PLACE], page[VALUES], np.int64(-1)
-    stop = start + page[SIZE]
-    length = max(page[LEVELS], np.int64(0))
-    if highest == 0:
-        return start + length, count
-    if page[VERSION] == 1:
-        if page[LEVELS] != -1 or stop - start < 4:
-            return start, no
-        length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
-        start += 4
-    if length > stop - start:
+    if not unpacked(data, page, plain, page[SIZE]):
         return start, no
-    body = plain[start : start + length]
-    # There is nearly always one run of the highest level.
-    head: Any = np.int64(0)
-    shift, at, byte = 0, 0, np.int64(128)
-    while byte >= 128 and at < len(body) and at < 5:
-        byte = np.int64(body[at])
-        head |= (byte & 127) << shift
-        at += 1
-        shift += 7
-    is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
-    if is_run and at < len(body) and body[at] == highest:
+    if highest == 0:
+        return start + max(page[LEVELS], np.int64(0)), count
+    start, stop = levels_of(plain, page)
+    if stop < 0:
+        return start, no
+    body = plain[start:stop]
+    if is_one_run(body, count, highest):
         counts[highest] = count
-        return start + length, count
+        return stop, count
     found = levels[:count]
     if hybrid(body, width, found) < 0:
         return start, no
@@ -171,7 +150,7 @@ def _levels(plain: Any, page: Any, highest: Any, width: Any, levels: Any, counts
             if level > highest:
                 return start, no
             counts[level] += 1
-    return start + length, counts[highest]
+    return stop, counts[highest]
 
 
 def numbers(
@@ -186,13 +165,10 @@ def numbers(
         page = pages[n]
         if status[n] != 0 or page[ENCODING] != _PLAIN:
             continue
-        if not unpacked(data, page, plain, page[SIZE]):
-            status[n] = 2
-            continue
-        start, held = _levels(plain, page, highest, width, levels, counts[n])
+        start, held = _opened(data, page, plain, highest, width, levels, counts[n])
         stop = page[PLACE] + page[SIZE]
         if held < 0 or start > stop or held * item > stop - start or start % item != 0:
-            status[n] = 4
+            status[n] = LEFT
             continue
         starts[n] = start
         values = plain[start : start + held * item].view(low.dtype)
@@ -227,14 +203,11 @@ def indices(
         page = pages[n]
         if status[n] != 0 or page[ENCODING] == _PLAIN:
             continue
-        if not unpacked(data, page, plain, page[SIZE]):
-            status[n] = 2
-            continue
-        start, held = _levels(plain, page, highest, width, levels, counts[n])
+        start, held = _opened(data, page, plain, highest, width, levels, counts[n])
         stop = page[PLACE] + page[SIZE]
         some = codes[: max(held, np.int64(0))]
         if held < 0 or (held > 0 and not codes_of(plain, start, stop, entries, some)):
-            status[n] = 4
+            status[n] = LEFT
             continue
         if held == 0:
             continue
@@ -269,7 +242,7 @@ def compiled() -> PageKernels:
         plan=compile(plan),
         numbers=compile(numbers),
         indices=compile(indices),
-        walk=compile(headers.walk),
+        walk=page_headers_jit.compiled(),
     )
 
 
@@ -279,7 +252,7 @@ def warm_up(kernels: PageKernels) -> None:
     pages, counts, none = np.zeros((0, COLUMNS), np.int64), np.zeros((0, 2), np.int64), plain
     long, ranks = np.zeros(0, np.int64), np.zeros(0, np.int32)
     rows = np.zeros((0, headers.FIELDS), np.int64)
-    kernels.walk(data, 0, 0, rows, np.zeros(headers.STACK, np.int64))
+    page_headers_jit.warm_up(kernels.walk)
     kernels.plan(rows, 0, True, True, True, 0, pages, long)
     for kind in (np.int32, np.int64):
         bounds = np.zeros(0, kind)
