@@ -240,15 +240,24 @@ def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
     return count, at
 
 
+def _walked(
+    function: Walk, data: memoryview, at: int, end: int, blanks: I64
+) -> tuple[list[I64], int]:
+    """The chain of pages from ``at`` on, in parts of at most as many as ``blanks``, and where it
+    ends."""
+    array, stack, count = as_bytes(data), np.zeros(STACK, np.int64), len(blanks)
+    parts: list[I64] = []
+    while count == len(blanks):
+        rows = blanks.copy()
+        count, at = function(array, at, end, rows, stack)
+        parts.append(rows[:count])
+    return parts, int(at)
+
+
 def walk_window(compiled: Walk, data: memoryview, num_values: int) -> I64:
     """The chain of pages from the beginning of ``data`` on, int64 (pages, ``FIELDS``), until its
     data pages hold ``num_values``."""
-    array, stack, at = as_bytes(data), np.zeros(STACK, np.int64), 0
-    parts: list[I64] = []
-    while not parts or len(parts[-1]) == len(_BLANKS):
-        rows = _BLANKS.copy()
-        count, at = compiled(array, at, len(array), rows, stack)
-        parts.append(rows[:count])
+    parts, _ = _walked(compiled, data, 0, len(data), _BLANKS)
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     values = rows[:, NUM_VALUES] * ((rows[:, TYPE] == DATA_PAGE) | (rows[:, TYPE] == DATA_PAGE_V2))
     if values.sum() < num_values:
@@ -262,13 +271,9 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
     count = len(found)
     parts = [np.array(found, np.int64).reshape(count, FIELDS)]
     if count == _FEW:
-        function, stack = COMPILED.for_work(count) or walk, np.zeros(STACK, np.int64)
-        array = as_bytes(data)
-        while count:
-            rows = np.tile(np.array(BLANK, np.int64), (_BATCH, 1))
-            count, at = function(array, at, end, rows, stack)
-            # A copy, because the last batch of a chain is mostly unused.
-            parts.append(rows[:count].copy())
+        blanks = np.tile(np.array(BLANK, np.int64), (_BATCH, 1))
+        more, at = _walked(COMPILED.for_work(count) or walk, data, at, end, blanks)
+        parts += more
     return np.concatenate(parts), int(at)
 
 
