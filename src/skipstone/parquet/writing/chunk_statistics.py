@@ -45,8 +45,7 @@ from skipstone.parquet.format.metadata import SizeStatistics, Statistics
 from skipstone.parquet.format.page_index import ColumnIndex
 from skipstone.parquet.values import ByteArrays, Values
 
-from ..._arrays import distinct
-from .column_order import LONGEST_BOUND
+from ..._arrays import distinct, read_only
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,7 +155,7 @@ class ChunkStatistics:
     def lengths_of(self, dictionary: Values) -> NDArray[np.int64]:
         """The lengths of its byte arrays; empty for other values."""
         if not isinstance(dictionary, ByteArrays):
-            return _NO_NUMBERS
+            return np.zeros(0, np.int64)
         held = self._lengths
         if held is None or held[0] is not dictionary:
             held = self._lengths = (dictionary, dictionary.lengths)
@@ -230,10 +229,8 @@ class ChunkStatistics:
             elif page.low is None or page.high is None:
                 return None
             else:
-                short = len(page.low) <= LONGEST_BOUND
-                lows.append(page.low if short else order.lower(page.low).value)
-                short = len(page.high) <= LONGEST_BOUND
-                highs.append(page.high if short else order.upper(page.high).value)
+                lows.append(order.lower(page.low).value)
+                highs.append(order.upper(page.high).value)
         known = [at for at, page in enumerate(self.pages) if not page.empty]
         return ColumnIndex(
             null_pages=tuple([page.empty for page in self.pages]),
@@ -315,9 +312,8 @@ def _summed(found: list[NDArray[np.int64]] | None, level: int) -> tuple[int, ...
     return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
 
 
-_NO_NUMBERS: Final = np.zeros(0, np.int64)
 #: the histogram of levels that are always 0
-NO_HISTOGRAM: Final = _NO_NUMBERS
+NO_HISTOGRAM: Final = np.zeros(0, np.int64)
 
 
 def _histogram(
@@ -381,8 +377,7 @@ class BloomFilterBuilder:
         if compiled is None or not isinstance(values, np.ndarray) or values.dtype.itemsize != 8:
             self._insert(xxh64_values(values), compiled)
             return
-        words = np.ascontiguousarray(values).view(np.uint64)
-        words.flags.writeable = False
+        words = read_only(np.ascontiguousarray(values).view(np.uint64))
         with self._lock:
             compiled.words(self._filter.blocks, words)
 
@@ -409,8 +404,7 @@ class BloomFilterBuilder:
         if self._held is not None:
             self._held.append(hashes)
             return
-        hashes = hashes.view()
-        hashes.flags.writeable = False
+        hashes = read_only(hashes)
         with self._lock:
             if compiled is not None:
                 compiled.hashes(self._filter.blocks, hashes)

@@ -220,26 +220,16 @@ class Ordering:
 
     def key(self, value: bytes) -> Any:
         """A sort key of bounds, from their bytes."""
-        match self.form:
-            case Form.TEXT:
-                return value
-            case Form.FLOATING:
-                number = np.frombuffer(value, f"<f{len(value)}")
-                return int(_total_keys(number)[0]) if self.total else float(number[0])
-            case Form.DECIMAL if self.leaf.type in (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY):
-                return int.from_bytes(value, "big", signed=True)
-            case Form.UNSIGNED | Form.BOOLEAN:
-                return int.from_bytes(value, "little")
-            case _:
-                return int.from_bytes(value, "little", signed=True)
+        return self.keys((value,))[0]
 
     def keys(self, values: Sequence[bytes]) -> list[Any]:
-        """The ``key`` of each value."""
-        if self.form is Form.TEXT:
+        """The sort key of each of these bounds."""
+        if self.form is Form.TEXT or not values:
             return list(values)
-        if not values or not (self.floating or self.leaf.type in (Type.INT32, Type.INT64)):
-            return [self.key(value) for value in values]
-        kind = "f" if self.floating else "u" if self.unsigned else "i"
+        if self.form is Form.DECIMAL and self.leaf.type not in (Type.INT32, Type.INT64):
+            return [int.from_bytes(value, "big", signed=True) for value in values]
+        whole = "u" if self.form in (Form.UNSIGNED, Form.BOOLEAN) else "i"
+        kind = "f" if self.floating else whole
         numbers = np.frombuffer(b"".join(values), f"<{kind}{len(values[0])}")
         found: list[Any] = (_total_keys(numbers) if self.total else numbers).tolist()
         return found

@@ -56,6 +56,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from skipstone._arrays import read_only
 from skipstone.errors import FormatError
 
 U32: TypeAlias = npt.NDArray[np.uint32]
@@ -234,8 +235,7 @@ class SketchFilter:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        words = np.ascontiguousarray(self.words, dtype=np.uint64).view()
-        words.flags.writeable = False
+        words = read_only(np.ascontiguousarray(self.words, dtype=np.uint64))
         object.__setattr__(self, "words", words)
 
     def __eq__(self, other: object) -> bool:
