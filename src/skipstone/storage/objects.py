@@ -67,18 +67,8 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
-# Whether this process has sent a request, and whether one that had was forked into this process.
-_ASKED: Final = threading.Event()
-_IN_FORK: Final = threading.Event()
-
-
-def _after_fork() -> None:
-    if _ASKED.is_set():
-        _IN_FORK.set()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+# The process that has sent the first request. A fork of it inherits the entry.
+_SENDERS: Final = set[int]()
 
 
 def named_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -154,13 +144,14 @@ class ObjectStorage(RemoteReads):
 
     def _check_process(self) -> None:
         """Before a request; see the module."""
-        if _IN_FORK.is_set():
+        if not _SENDERS:
+            _SENDERS.add(os.getpid())
+        if os.getpid() not in _SENDERS:
             raise UnsupportedError(
                 f"{self.base}: this process was forked after a request to an object store, and"
                 " cannot send any",
                 hint="start processes in another way: multiprocessing.get_context('spawn')",
             )
-        _ASKED.set()
 
     def _count(self) -> None:
         with self._counting:
