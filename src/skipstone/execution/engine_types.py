@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
+from skipstone.parquet.arrow.arrow_types import storage_type
 from skipstone.predicate.types import is_list
 
 if TYPE_CHECKING:
@@ -95,10 +96,13 @@ def duckdb_column(stored: pa.Field, wanted: pa.DataType, int96: bool, path: str)
 
 def _text_is_binary(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a text of the table is binary in a file, at any depth."""
-    stored, wanted = plain_type(stored), plain_type(wanted)
+    stored, wanted = storage_type(plain_type(stored)), plain_type(wanted)
     inside = {each.name.lower(): each.type for each in _children(stored)}
     if not inside:
-        return "binary" in str(stored) and "string" in str(wanted)
+        t = pa.types
+        text = t.is_string(wanted) or t.is_large_string(wanted) or t.is_string_view(wanted)
+        variable = t.is_binary(stored) or t.is_large_binary(stored) or t.is_binary_view(stored)
+        return bool(text and (variable or t.is_fixed_size_binary(stored)))
     return any(
         _text_is_binary(inside[each.name.lower()], each.type)
         for each in _children(wanted)
