@@ -18,7 +18,6 @@ from skipstone.parquet.encodings import jit_runs
 from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.format.enums import CompressionCodec, Encoding
 from skipstone.parquet.pages import page_headers as headers
-from skipstone.parquet.pages import page_headers_jit
 from skipstone.parquet.reading import bulk_chunks, bulk_pages_jit
 from skipstone.parquet.reading.bulk_chunks import (
     AT,
@@ -242,7 +241,7 @@ def compiled() -> PageKernels:
         plan=compile(plan),
         numbers=compile(numbers),
         indices=compile(indices),
-        walk=page_headers_jit.compiled(),
+        walk=headers.COMPILED.load(),
     )
 
 
@@ -252,7 +251,7 @@ def warm_up(kernels: PageKernels) -> None:
     pages, counts, none = np.zeros((0, COLUMNS), np.int64), np.zeros((0, 2), np.int64), plain
     long, ranks = np.zeros(0, np.int64), np.zeros(0, np.int32)
     rows = np.zeros((0, headers.FIELDS), np.int64)
-    page_headers_jit.warm_up(kernels.walk)
+    kernels.walk(data, 0, 0, rows, np.zeros(headers.STACK, np.int64))
     kernels.plan(rows, 0, True, True, True, 0, pages, long)
     for kind in (np.int32, np.int64):
         bounds = np.zeros(0, kind)
