@@ -43,6 +43,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# gRPC restarts its threads in a forked child. If PySpark starts Java in a worker that has talked to
+# a Connect server, these threads now and then end the child before Java runs.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 set_options()
 
 
