@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import zlib
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -77,3 +80,78 @@ def test_types_that_do_not_merge_are_an_error(spark: SparkSession, tmp_path: Pat
     pq.write_table(pa.table({"v": ["x"]}), tmp_path / "1.parquet")
     with pytest.raises(UnsupportedError, match="do not merge"):
         Table(str(tmp_path)).read(spark)
+
+
+def without_type(root: Path, typed: pa.Array, untyped: pa.Array) -> Table:
+    root.mkdir()
+    pq.write_table(pa.table({"id": [1], "v": typed}), root / "0.parquet")
+    pq.write_table(pa.table({"id": [2], "v": untyped}), root / "1.parquet")
+    return Table(str(root))
+
+
+NULLS = pa.nulls(1)
+TYPED = {
+    "boolean": (pa.array([True]), NULLS),
+    "smallint": (pa.array([1], pa.int16()), NULLS),
+    "bigint": (pa.array([1]), NULLS),
+    "unsigned": (pa.array([2**64 - 1], pa.uint64()), NULLS),
+    "float": (pa.array([1.5], pa.float32()), NULLS),
+    "double": (pa.array([1.5]), NULLS),
+    "date": (pa.array([dt.date(2024, 2, 29)]), NULLS),
+    "timestamp": (pa.array([10**15], pa.timestamp("us", "UTC")), NULLS),
+    "timestamp_ntz": (pa.array([10**15], pa.timestamp("us")), NULLS),
+    "text": (pa.array(["x"]), NULLS),
+    "binary": (pa.array([b"x"]), NULLS),
+    "decimal": (pa.array([Decimal("1.50")]), NULLS),
+    "list": (pa.array([[1]]), NULLS),
+    "struct": (pa.array([{"a": 1}]), NULLS),
+    "map": (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), NULLS),
+    "element": (pa.array([["x"]]), pa.array([[None]])),
+    "field": (pa.array([{"A": "x"}]), pa.array([{"a": None}])),
+    "value": (
+        pa.array([[("k", "x")]], pa.map_(pa.string(), pa.string())),
+        pa.array([[("k", None)]], pa.map_(pa.string(), pa.null())),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_column_may_have_no_type_in_a_file(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    table = without_type(tmp_path / "t", *TYPED[name])
+    every = rows(spark.read.format("skipstone").load(table.path))
+    assert [row["id"] for row in every] == [1, 2]
+    assert every[0]["v"] is not None
+    assert rows(table.read(spark)) == every
+    assert rows(table.read(spark, "id > 1")) == every[1:]
+    assert rows(table.read(spark, "v IS NOT NULL", columns=["v"]))[:1] == [{"v": every[0]["v"]}]
+
+
+def test_spark_decides_the_rows_where_a_column_has_no_type(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = without_type(tmp_path / "t", *TYPED["text"])
+    # crc32 is a function that only Spark knows
+    found = table.read(spark, f"crc32(v) = {zlib.crc32(b'x')}", order_by="id desc", limit=1)
+    assert rows(found) == [{"id": 1, "v": "x"}]
+    keys = spark.createDataFrame([(2, 2), (3, 3)], "id bigint, w bigint").select("id")
+    assert rows(table.read(spark, keys=keys)) == [{"id": 2, "v": None}]
+
+
+def test_spark_reads_the_other_columns_itself(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = without_type(tmp_path / "t", *TYPED["text"])
+    with caplog.at_level("INFO", "skipstone"):
+        assert rows(table.read(spark, columns=["id"])) == [{"id": 1}, {"id": 2}]
+        assert "is read by Spark's own reader" in caplog.messages[-1]
+        table.read(spark, columns=["id"], order_by="V")
+        reason = "Spark's own reader fails on files in which v has no type"
+        assert f"{table.path} is read by planned pages: {reason}" in caplog.messages
+        # an option of Spark's reader, which pages do not have
+        found = table.read(spark, ignoreCorruptFiles="false")
+        warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        assert len(warned) == 1
+        assert warned[0].startswith(f"{reason}, and {table.path}: Spark cannot read the table by")
+        assert rows(found.select("id")) == [{"id": 1}, {"id": 2}]

@@ -9,7 +9,13 @@ import numpy as np
 
 from skipstone._arrays import distinct_at
 from skipstone.errors import SkipstoneError
-from skipstone.pruning.table_schema import FileSchema, KnownSchemas, TableSchema, merge_schemas
+from skipstone.pruning.table_schema import (
+    FileSchema,
+    KnownSchemas,
+    TableSchema,
+    merge_schemas,
+    untyped_columns,
+)
 
 from .file_columns import FileColumns, TableColumns
 from .open_files import OpenFiles
@@ -74,12 +80,14 @@ class Engine:
         if failures and not found:
             raise failures[0]
         in_order = sorted(found.items(), key=lambda each: each[1])
+        merged = merge_schemas([(path, schema) for schema, path in in_order])
         made = TableSchema(
-            merged=merge_schemas([(path, schema) for schema, path in in_order]),
+            merged=merged,
             distinct=len(found),
             files_total=n,
             from_facts=n - len(left),
             from_footers=len(left) - len(failures),
+            untyped=untyped_columns(found, merged) if len(found) > 1 else (),
         )
         if not failures:
             self._schema = listing, made

@@ -37,7 +37,7 @@ from skipstone.predicate.types import (
 from .column_types import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -239,7 +239,8 @@ class TableSchema:
     """The schema ``merged`` of all files of a listing, and how it was found: of ``files_total``
     files ``from_facts`` had it in their facts, ``from_footers`` were opened, and the others cannot
     be read. ``distinct`` is the number of different schemas. Where ``said_by`` names a version of a
-    table format, its log has the schema, and no file was asked."""
+    table format, its log has the schema, and no file was asked. ``untyped`` are the columns that
+    have Arrow's null type in some files, by their dotted names, with the type of the others."""
 
     merged: FileSchema
     distinct: int
@@ -247,6 +248,7 @@ class TableSchema:
     from_facts: int = 0
     from_footers: int = 0
     said_by: str = ""
+    untyped: tuple[pa.Field, ...] = ()
 
     def __str__(self) -> str:
         if self.said_by:
@@ -279,6 +281,30 @@ def merge_schemas(files: Sequence[tuple[str, FileSchema]]) -> FileSchema:
     spark = _merged([(list(each.spark), path) for path, each in files], ())
     arrow = _arrow_fields([list(each.arrow) for _, each in files], spark)
     return FileSchema(arrow=pa.schema(arrow), spark=pa.schema(spark))
+
+
+def untyped_columns(files: Iterable[FileSchema], merged: FileSchema) -> tuple[pa.Field, ...]:
+    """The columns that have Arrow's null type in one of ``files``, by their dotted names, with
+    their types in ``merged``, the schema of all of these files."""
+    whole = pa.struct(list(merged.spark))
+    found = (_untyped(pa.struct(list(each.spark)), whole, ()) for each in files)
+    return (*dict.fromkeys(field for fields in found for field in fields),)
+
+
+def _untyped(type: pa.DataType, merged: pa.DataType, column: tuple[str, ...]) -> Iterator[pa.Field]:
+    if pa.types.is_null(type):
+        if not pa.types.is_null(merged):
+            yield pa.field(column_name(column), merged)
+    elif pa.types.is_struct(type):
+        spelled = _by_case([list(type), list(merged)])
+        whole = {spelled(field.name): field for field in merged}
+        for field in type:
+            found = whole[spelled(field.name)]
+            yield from _untyped(field.type, found.type, (*column, found.name))
+    elif is_list(type):
+        yield from _untyped(type.value_type, merged.value_type, (*column, "element"))
+    elif pa.types.is_map(type):
+        yield from _untyped(type.item_type, merged.item_type, (*column, "value"))
 
 
 _Found: TypeAlias = "list[tuple[pa.Field, str]]"

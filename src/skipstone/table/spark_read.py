@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
+import pyarrow as pa
+
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import plural, size
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
@@ -24,7 +26,6 @@ from skipstone.spark.facts import FactsPruner, finder, store_cache
 from skipstone.spark.read_choice import (
     Choice,
     Way,
-    against_pages,
     against_text,
     by_cost,
     few_rows,
@@ -42,14 +43,13 @@ from skipstone.spark.session import (
     settings_of,
 )
 from skipstone.spark.skip import mark, skip
-from skipstone.spark.versions import no_data_sources
-from skipstone.storage import needs_session
 from skipstone.storage.base import metered
 
 from .planning import PlanOptions, PlanRequest, of_one_listing, planned
 from .sort_keys import orders_of
 from .spark_connector import connector_frame
 from .spark_keys import SparkKeys, spark_keys
+from .spark_pages import paged, pages_impossible, pages_of, why_no_pages
 from .spark_read_schema import (
     WholeSchema,
     plain_frame,
@@ -74,7 +74,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-_SHOWN = {"endpoint", "region", "skip_signature"}  # options of a store that plans may show
+# Types as which Spark 4 reads an INT32 without an annotation.
+_FROM_INT32 = (pa.types.is_signed_integer, pa.types.is_float64, pa.types.is_date32)
 
 
 def read_table(
@@ -102,7 +103,8 @@ def read_table(
     orders = [] if order_by is None else orders_of(order_by)
     keys = None if request.keys is None else spark_keys(spark, request.keys)
     asked = (where, columns, order_by, limit, keys)
-    if all(each is None for each in asked) and not connector and table.snapshots() is None:
+    every_row = all(each is None for each in asked) and not connector and table.snapshots() is None
+    if every_row and not _unread(table, request):
         return _native(table, spark, where, options, {}, None)
     _check_columns(columns)
     settings = settings_of(spark)
@@ -112,7 +114,7 @@ def read_table(
         return _finished(frame if keys is None else keys.joined(frame), columns, orders, limit)
     if (snapshots := table.snapshots()) is not None:
         return _of_format(table, snapshots, spark, settings, request, options, keys)
-    against = _against(table, settings, where, options)
+    against = why_no_pages(table, settings, where, options)
     if keys is not None and against is None:
         against = keys.against_pages
     if against is None:
@@ -125,10 +127,18 @@ def read_table(
     if keys is not None and choice.way is Way.PAGES:
         choice = Choice(Way.NATIVE, "keys are not passed to workers")
     if choice.way is Way.PAGES and found.scan is not None:
-        paged, why = _paged(table, spark, request)
-        if paged is not None:
-            return _marked(spark, table, paged, found.scan, choice)
+        by_pages, why = paged(table, spark, request)
+        if by_pages is not None:
+            return _marked(spark, table, by_pages, found.scan, choice)
         choice = Choice(Way.NATIVE, why)
+    elif unread := _unread(table, request, found.scan):
+        why = f"Spark's own reader fails on files in which {unread} has no type"
+        try:
+            if against is not None:
+                raise pages_impossible(table, against)
+            return _by_pages(table, spark, request, options, keys, found.scan, why)
+        except UnsupportedError as error:  # Spark reads the other columns
+            _LOG.warning("%s, and %s", why, error)
     _LOG.info("%s is read by %s", table.path, choice)
     frame = _native(table, spark, where, options, settings, choice, keys)
     return _finished(frame, columns, orders, limit)
@@ -143,37 +153,6 @@ def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, st
 
 
 # -- pages or Spark's reader -----------------------------------------------------------------------
-
-
-def _against(
-    table: OpenTable,
-    settings: Mapping[str, str],
-    where: str | None,
-    options: Mapping[str, str],
-) -> str | None:
-    """Why reading pages is impossible, independent of its cost."""
-    if not table.is_parquet:
-        return "source files"
-    if table.catalog is not None:
-        return "a table of the catalog, which has its schema and partitions"
-    missing = no_data_sources()
-    if missing is not None:
-        return missing
-    if table.txn is not None:
-        return "a snapshot, whose files may grow"
-    if table.keys:
-        return "its files may be encrypted: their keys stay in this process"
-    if options:
-        return f"options of Spark's reader are given ({', '.join(sorted(options))})"
-    if not isinstance(table.index_location, str):
-        return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
-    if needs_session(table.path) or needs_session(table.location.root):
-        return "only the session reaches its files, and not Spark's workers"
-    given = sorted(table.storage_options)
-    secret = [each for each in given if each not in _SHOWN]
-    if secret or (given and table.snapshots() is None):  # other tables have Spark's own reader
-        return f"Spark's plans would show options of the object store: {', '.join(secret or given)}"
-    return against_pages(settings, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,32 +232,64 @@ def _of_format(
     table, where = table.kept_at(snapshots.kept()), request.where
     orders = [] if request.order_by is None else orders_of(request.order_by)
     assert isinstance(where, str | None)
+    scan = None
     # Settings of Spark's own reader change nothing here. Delta's connector sets one of them.
     if (where is None or against_text(settings) is None) and keys is None:
         found = _by_plan(table, spark, settings, request)
         if found.frame is not None:
             return _finished(found.frame, request.columns if orders else None, orders, None)
-        if found.scan is not None and undecidable(found.scan) is None:
-            frame = _pages_of(table, spark, request, options)
-            why = f"Spark's own reader does not know the log of {snapshots.source.format}"
-            return _marked(spark, table, frame, found.scan, Choice(Way.PAGES, why))
-    frame = _pages_of(table, spark, PlanRequest(time_zone=request.time_zone), options)
-    frame = frame if where is None else frame.where(where)
+        scan = found.scan
+    why = f"Spark's own reader does not know the log of {snapshots.source.format}"
+    return _by_pages(table, spark, request, options, keys, scan, why)
+
+
+def _by_pages(
+    table: OpenTable,
+    spark: SparkSession,
+    request: PlanRequest,
+    options: Mapping[str, str],
+    keys: SparkKeys | None,
+    scan: TableScan | None,
+    why: str,
+) -> DataFrame:
+    """The rows by pages. What only Spark decides, it decides on all rows."""
+    if keys is None and scan is not None and undecidable(scan) is None:
+        frame = pages_of(table, spark, request, options)
+        return _marked(spark, table, frame, scan, Choice(Way.PAGES, why))
+    frame = pages_of(table, spark, PlanRequest(time_zone=request.time_zone), options)
+    assert isinstance(request.where, str | None)
+    frame = frame if request.where is None else frame.where(request.where)
     frame = frame if keys is None else keys.joined(frame)
+    orders = [] if request.order_by is None else orders_of(request.order_by)
     return _finished(frame, request.columns, orders, request.limit)
 
 
-def _pages_of(
-    table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
-) -> DataFrame:
-    against = _against(table, {}, None, options)
-    frame, why = (None, against) if against else _paged(table, spark, request)
-    if frame is None:
-        raise UnsupportedError(
-            f"{table.path}: Spark cannot read the table by pages: {why}",
-            hint="read it in this process, with Table.query",
-        )
-    return frame
+def _unread(table: OpenTable, request: PlanRequest, scan: TableScan | None = None) -> str:
+    """The columns of ``request`` that Spark's own reader cannot read; "" if it reads all.
+
+    A column of Arrow's null type is stored as INT32. Spark reads that as types that integers widen
+    to. Where columns are named, one counts as asked for if a text has its name.
+    """
+    if not table.is_parquet:
+        return ""
+    try:
+        found = (scan and scan.plan.schema) or table.file_schema(table.listing())
+    except (SkipstoneError, OSError):  # the reader reports the error
+        return ""
+    texts = [*(request.columns or ()), request.where, *_texts(request.order_by)]
+    asked = " ".join(map(str, texts)).lower().replace("`", "")
+    every = request.columns is None or request.keys is not None
+
+    def fails(field: pa.Field) -> bool:
+        if any(reads(field.type) for reads in _FROM_INT32):
+            return False
+        return every or column_path(field.name)[0].lower().replace("`", "") in asked
+
+    return ", ".join(field.name for field in found.untyped if fails(field))
+
+
+def _texts(order_by: str | Sequence[str] | None) -> Sequence[str]:
+    return [order_by] if isinstance(order_by, str) else order_by or ()
 
 
 # -- Spark's own reader ----------------------------------------------------------------------------
@@ -413,51 +424,6 @@ def _ahead(
     took = f"{plural(rows.num_rows, 'row')} from {size(meter.bytes_read)}"
     choice = Choice(Way.AHEAD, f"{took}, planned as {choice.why}")
     return _ChosenRead(choice, scan, _marked(spark, table, frame, scan, choice))
-
-
-def _paged(
-    table: OpenTable, spark: SparkSession, request: PlanRequest
-) -> tuple[DataFrame | None, str]:
-    """The rows by pages in workers; or why that is impossible."""
-    if table.some is not None:
-        return None, "format skipstone reads all files of a table"
-    own, why = schema_by_spark(table, spark, request.columns)
-    if own is None:
-        return None, why
-    order_by, limit = request.order_by, request.limit
-    order = order_by if isinstance(order_by, str) or order_by is None else ", ".join(order_by)
-    given = {
-        "where": request.where,
-        "orderBy": order,
-        "limit": None if limit is None else str(limit),
-        "timeZone": request.time_zone,
-        "indexLocation": table.index_location if table.names_index else None,
-        "memory": table.memory,
-        "verifyChecksums": None if table.verify_checksums else "false",
-        "version": table.version,
-        **table.lookup,
-        **{f"storage.{key}": each for key, each in table.storage_options.items()},
-    }
-    options = {key: str(value) for key, value in given.items() if value is not None}
-    try:
-        frame = spark.read.schema(own).format("skipstone").options(**options).load(table.path)
-        if frame.columns != own.names:  # a request to the server, under Connect
-            return None, "Spark gives the columns in another order"
-    except Exception as error:  # such as a server without Skipstone: Spark's reader remains
-        return None, f"format skipstone is not available: {_in_words(error)}"
-    return frame, ""
-
-
-def _in_words(error: Exception) -> str:
-    """Spark's error in one line, without the class of its exception and Python's stack."""
-    text = str(error)
-    if "DATA_SOURCE_NOT_FOUND" in text:
-        return (
-            "the Python of Spark's workers does not have Skipstone: set PYSPARK_PYTHON to one that "
-            "has, before the session starts"
-        )
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if line.startswith("[")), lines[0] if lines else "")
 
 
 # -- reasons ---------------------------------------------------------------------------------------
