@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
+from skipstone.parquet.format import page_index
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.page_index import (
@@ -321,6 +322,36 @@ def test_damaged_indexes_give_format_errors_only(index: ColumnIndex, data: st.Da
             continue
         else:
             assert len(made) <= cut_at
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-1, 2**63 - 1), st.integers(-1, 2**31), st.integers(0, 2**62)),
+        max_size=18,
+    ),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=2),
+    st.integers(0, 300),
+)
+def test_few_locations_are_read_as_many_are(
+    places: list[tuple[int, int, int]], damage: list[tuple[int, int]], cut: int
+) -> None:
+    written = [location(o, min(s, 2**31 - 1), row) for o, s, row in places]
+    data = bytearray(OffsetIndex(page_locations=tuple(written)).to_bytes())
+    for at, byte in damage:
+        data[at % len(data)] = byte
+    data = data[: len(data) - cut % 20] + bytes(cut // 20)
+
+    def read(few: int) -> list[list[int]] | str:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(page_index, "_FEW", few)
+            try:
+                found = OffsetIndexArrays.from_bytes(bytes(data))
+            except FormatError as error:
+                return str(error)
+            columns = (found.offset, found.compressed_page_size, found.first_row_index)
+            return [each.tolist() for each in columns]
+
+    assert read(16) == read(0)
 
 
 def test_many_pages_of_texts_and_numbers() -> None:
