@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 # The most bytes and arrays that ``Scratch`` keeps for each thread.
 _MOST_KEPT: Final = 64 << 20
 _ARRAYS_KEPT: Final = 4
+# The spans of all leaves of a file with up to so many are found together.
+_NARROW: Final = 64
 # The encodings of values and of levels. Writers name BIT_PACKED for a required column, which has no
 # levels.
 _READABLE: Final = sum(
@@ -130,7 +132,10 @@ def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> Lea
     if kind is None or not footer.num_row_groups or dictionaries_lack_headers(footer.created_by):
         return None
     leaf = selected.shape.leaves[0]
-    spans = footer.by_row_group(_spans, leaf)
+    if footer.num_leaves <= _NARROW:
+        spans = footer.by_row_group(_spans, None)[:, leaf]
+    else:
+        spans = footer.by_row_group(_spans, leaf)
     start, length = spans[:, OFFSET], spans[:, LENGTH]
     if np.any(start < 0) or np.any(length > size - start):
         return None
@@ -157,22 +162,28 @@ def _kind(selected: SelectedField) -> BulkKind | None:
 _shared = lru_cache(1024)(BulkKind)
 
 
-def _spans(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
-    """The spans of the chunks of a leaf; the offset of an unusual one is -1."""
-    rows, stop = footer.group("num_rows"), footer.chunk("stop")[:, leaf]
-    start = footer.chunk("start")[:, leaf]
+def _spans(footer: FooterArrays, leaf: int | None) -> NDArray[np.int64]:
+    """The spans of the chunks of a leaf, or of all leaves, int64 (R, C, SPAN); the offset of an
+    unusual one is -1."""
+
+    def of(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values if leaf is None else values[:, leaf]
+
+    start, stop = of(footer.chunk("start")), of(footer.chunk("stop"))
+    rows = footer.group("num_rows")
+    rows = rows if leaf is not None else rows[:, None].repeat(footer.num_leaves, axis=1)
     usual = (
-        (footer.chunk("encodings")[:, leaf] & ~_READABLE == 0)
-        & (footer.chunk("num_values")[:, leaf] == rows)
-        & (footer.chunk("encrypted")[:, leaf] <= 0)
-        & (footer.chunk("has_meta_data")[:, leaf] == 1)
-        & (footer.places("file_path")[0][:, leaf] < 0)
+        (of(footer.chunk("encodings")) & ~_READABLE == 0)
+        & (of(footer.chunk("num_values")) == rows)
+        & (of(footer.chunk("encrypted")) <= 0)
+        & (of(footer.chunk("has_meta_data")) == 1)
+        & (of(footer.places("file_path")[0]) < 0)
         & (start >= 0)
         & (stop >= start)
     )
     offset, length = np.where(usual, start, -1), np.where(usual, stop - start, 0)
-    codec, decoded = (footer.chunk(name)[:, leaf] for name in ("codec", "total_uncompressed_size"))
-    return np.stack([offset, length, rows, codec, decoded], axis=1)
+    codec, decoded = (of(footer.chunk(name)) for name in ("codec", "total_uncompressed_size"))
+    return np.stack([offset, length, rows, codec, decoded], axis=-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
