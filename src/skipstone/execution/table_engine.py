@@ -9,6 +9,7 @@ import numpy as np
 
 from skipstone._arrays import distinct_at
 from skipstone.errors import SkipstoneError
+from skipstone.pruning.costs import EarlierPlans
 from skipstone.pruning.table_schema import (
     FileSchema,
     KnownSchemas,
@@ -34,6 +35,8 @@ class Engine:
 
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.files = OpenFiles(storage, storage_options)
+        #: which levels of plans skipped nothing
+        self.earlier = EarlierPlans()
         self._schema: tuple[Listing, TableSchema] | None = None
         self._last: tuple[Listing, FileSchema, TableColumns, dict[int, FileColumns]] | None = None
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.pruning import RowSet
+    from skipstone.pruning.costs import EarlierPlans
     from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.evidence import KnownRows, RowSource, Source
     from skipstone.pruning.kind import Index
@@ -69,8 +70,8 @@ class ObjectPlanRequest:
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
     levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
-    estimates how much of a file lies in the columns of the predicate. ``shown``, ``own`` and
-    ``counted`` as of ``PlanInput``.
+    estimates how much of a file lies in the columns of the predicate. ``shown``, ``own``,
+    ``counted`` and ``earlier`` as of ``PlanInput``.
     """
 
     tree: Bound
@@ -92,6 +93,7 @@ class ObjectPlanRequest:
     shown: bool = True
     own: bool = False
     counted: bool = False
+    earlier: EarlierPlans | None = None
 
 
 def indexed_expressions(
@@ -160,6 +162,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             shown=request.shown,
             own=request.own or not request.shown,
             counted=request.counted,
+            earlier=request.earlier,
         )
     )
     for matched in matches:

@@ -16,7 +16,8 @@ Up to ``FEW`` units are weighed by all of their bytes, times ``patience``: evalu
 little time, and other engines that read a plan read all columns. Where the rows are read here right
 after (``own``), only the columns of the predicate count, and the reader looks at dictionaries
 itself: those that are more than ``EXPECTED`` of these columns are left to it. Pages of more than
-``_FEW_OWN`` row groups are sampled then.
+``_FEW_OWN`` row groups are sampled then, and levels that skipped nothing in earlier plans are left
+out (``EarlierPlans``).
 
 A file that is read must be opened in any case, so opening it counts only ``OPENED`` of its time.
 The constants were measured on local files in the page cache, and against an object store at 20 ms
@@ -36,13 +37,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from skipstone.predicate.tree import And, Bound, Leaf, Or
+from skipstone.predicate.tree import And, Bound, Leaf, Or, leaves
 
 from .._arrays import distinct
+from .._cache import LruCache
 from . import Cause, Evidence, Level, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,6 +72,11 @@ FEW = 16
 _SAMPLE = 32
 #: the same for pages of row groups that are read here
 _FEW_OWN = 4
+#: plans in a row, see ``EarlierPlans``
+_IDLE = 4
+_AGAIN = 16
+#: seconds that leaving out an idle level may cost
+_LITTLE = 0.05
 #: evidence about row groups up to this ``cost`` reads nothing
 _FREE_COST = 1.0
 
@@ -149,6 +156,35 @@ def best_prefix(nets: Sequence[float]) -> int:
     return int(np.argmax(np.cumsum([0.0, *nets])))
 
 
+class EarlierPlans:
+    """The finer levels that decided nothing in earlier plans over one table, by the columns and
+    operators of the predicate.
+
+    After ``_IDLE`` such plans in a row a level is left out, but asked again in every ``_AGAIN``-th:
+    another value, or a file that is new, may differ.
+    """
+
+    def __init__(self) -> None:
+        self._plans: LruCache[Hashable, int] = LruCache(256)
+
+    def idle(self, tree: Bound, level: Level) -> int:
+        """In how many plans in a row the level decided nothing; 0 where it is to be asked."""
+        key = self._key(tree, level)
+        plans = self._plans.get(key) or 0
+        if plans < _IDLE or plans % _AGAIN == 0:
+            return 0
+        self._plans.put(key, plans + 1)
+        return plans
+
+    def add(self, tree: Bound, level: Level, *, useful: bool) -> None:
+        """Records that a level was asked."""
+        key = self._key(tree, level)
+        self._plans.put(key, 0 if useful else (self._plans.get(key) or 0) + 1)
+
+    def _key(self, tree: Bound, level: Level) -> Hashable:
+        return level, frozenset((leaf.column, leaf.op) for leaf in leaves(tree))
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SampleResult:
     """What a sample says of a level: ``net`` are the seconds that it saved, less those that it
@@ -176,9 +212,10 @@ class CostGate:
         share: float = 1.0,
         *,
         own: bool = False,
+        earlier: EarlierPlans | None = None,
     ) -> None:
         self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
-        self.share, self.own = share, own
+        self.share, self.own, self.earlier = share, own, earlier
         self.passed = np.zeros(len(sizes), np.bool_)  # files that were left out
         #: how many were in the last sample, of how many, of what
         self.sampled = (0, 0, Level.OBJECT.unit)
@@ -224,6 +261,25 @@ class CostGate:
         else:
             self._count(level, units.level, int(np.sum(~worth)), len(worth))
         return undecided[worth]
+
+    def is_idle(self, tree: Bound, source: Source, units: Units) -> bool:
+        """Whether ``source`` is left out, with a reason: it skipped nothing in earlier plans for
+        such a predicate, and reading all of ``units`` takes little time."""
+        if self.earlier is None or source.limits_cost or not len(units):
+            return False
+        if float(self.reading(source, units).sum()) > _LITTLE:
+            return False
+        idle = self.earlier.idle(tree, source.level)
+        if idle:
+            text = f"not looked at: nothing was skipped there in {idle:,} earlier queries like this"
+            self._left.append(Reason(cause=Cause.COSTLY, subject=source.level.unit, text=text))
+        return bool(idle)
+
+    def learn(self, tree: Bound, source: Source, found: Evaluation) -> None:
+        """Records whether ``source`` decided any of the units in ``found``."""
+        if self.earlier is not None and len(found.units):
+            useful = not found.bounds.may.all() or bool(found.bounds.must.any())
+            self.earlier.add(tree, source.level, useful=useful)
 
     def sample(self, undecided: IntArray, level: Level = Level.OBJECT) -> IntArray | None:
         """The ``undecided`` positions to evaluate before the others, ``None`` for all."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
-    from .costs import SampleResult
+    from .costs import EarlierPlans, SampleResult
     from .evidence import RowSource, Source
     from .row_level import RowLevel
 
@@ -79,7 +79,11 @@ class FinerLevels:
         sources = sorted(self.sources, key=lambda item: item.level)
         while sources and sources[0].limits_cost:
             state = self._level(state, sources.pop(0))
-        found = distinct(state.units.file[self._undecided(state)]) if sources else ()
+        undecided = state.units.where(self._undecided(state))
+        # A level cuts what the next one asks, so only the last ones can be left out.
+        while sources and self.gate.is_idle(self.tree, sources[-1], undecided):
+            sources.pop()
+        found = distinct(undecided.file) if sources else ()
         sample = self.gate.sample(np.asarray(found, np.int64))
         if sample is None:
             for source in sources:
@@ -140,6 +144,8 @@ class FinerLevels:
                     verdicts.append(self.gate.verdict(self.tree, source, asked, fine))
             else:
                 fine, parent = self._by_sample(state, source, at, sample)
+            if not source.limits_cost:
+                self.gate.learn(self.tree, source, fine)
         except Exception as error:  # a finer level is advice: without it the plan reads more
             from .row_level import failure
 
@@ -335,7 +341,8 @@ class PlanInput:
     bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
     more than it saves; ``share`` estimates how much of a file lies in the columns of the predicate.
     A plan that is not ``shown`` need not name row groups of files whose rows are known; ``own`` as
-    of ``CostGate``, ``counted`` as of ``RowLevel``.
+    of ``CostGate``, ``counted`` as of ``RowLevel``. With ``earlier``, levels that skipped nothing
+    in earlier plans are left out.
     """
 
     tree: Bound
@@ -352,6 +359,7 @@ class PlanInput:
     shown: bool = True
     own: bool = False
     counted: bool = False
+    earlier: EarlierPlans | None = None
 
 
 def make_plan(given: PlanInput) -> Plan:
@@ -367,7 +375,15 @@ def make_plan(given: PlanInput) -> Plan:
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
     stored = stored_columns(tree)
-    gate = CostGate(costs, listing.sizes, row_counts, stored, given.share, own=given.own)
+    gate = CostGate(
+        costs,
+        listing.sizes,
+        row_counts,
+        stored,
+        given.share,
+        own=given.own,
+        earlier=given.earlier,
+    )
     level = _row_level(given, columns, gate)
     levels = FinerLevels(
         tree=joint,

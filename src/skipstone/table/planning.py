@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.facts import MatchedFacts
+    from skipstone.pruning.costs import EarlierPlans
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.table_schema import TableSchema
 
@@ -173,6 +174,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             shown=request.shown,
             own=request.own,
             counted=request.counted,
+            earlier=_earlier(table, request) if query is not None else None,
         )
     )
     reasons = outside(listing)
@@ -180,6 +182,12 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         query = replace(query, bounds=_file_bounds(matches, partitions))
         reasons = (*_notes(table, listing), *unreadable(query))
     return TableScan(replace(plan, reasons=(*plan.reasons, *reasons), schema=found), query)
+
+
+def _earlier(table: OpenTable, request: PlanRequest) -> EarlierPlans | None:
+    """What earlier plans skipped. A plan that is shown is the same whatever was asked before, and
+    in an object store levels are asked in the wave that opens the files."""
+    return None if request.shown or table.storage.remote else table.engine.earlier
 
 
 class _Laps:
