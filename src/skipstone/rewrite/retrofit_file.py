@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from skipstone.errors import SkipstoneError
-from skipstone.human import Report, duration, first_of, of_total, plural, size
+from skipstone.human import Report, duration, first_of, of_total, plural, size, some_of
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.retrofit_needs import (
     KINDS,
@@ -25,6 +28,7 @@ from skipstone.parquet.writing.retrofit_needs import (
     needs_of,
     refuse,
     sorting_orders,
+    why_no_column_index,
 )
 from skipstone.storage.atomic_replace import local_path
 
@@ -95,6 +99,7 @@ def retrofit_file(
     if not needs and not orders.changed and target == place:
         return RetrofitReport(
             outcome="complete",
+            without_column_index=_by_reason(_unindexed(file, index_options)),
             bytes_after=file.size,
             seconds=time.perf_counter() - started,
             **report,
@@ -108,10 +113,42 @@ def retrofit_file(
         pages=work.pages,
         added={name: work.added[name] for name in KINDS if name in work.added},
         bytes_of=work.bytes_of,
+        without_column_index=_by_reason(work.unindexed),
         sorted_groups=orders.claimed,
         notes=(*orders.notes, *work.notes),
         seconds=time.perf_counter() - started,
         **report,
+    )
+
+
+def _unindexed(file: ParquetFile, index_options: IndexOptions) -> Counter[tuple[str, str]]:
+    """The chunks without a column index, by reason and column, of a file that lacks nothing."""
+    found: Counter[tuple[str, str]] = Counter()
+    chunk = file.footer.chunk
+    missing = np.minimum(chunk("column_index_offset"), chunk("column_index_length")) <= 0
+    for r, c in np.argwhere(missing).tolist():
+        why = why_no_column_index(file, (r, c), index_options.orders[c])
+        found[why, file.footer.schema.leaves[c].name] += 1
+    return found
+
+
+def _by_reason(counts: Mapping[tuple[str, str], int]) -> Mapping[str, Mapping[str, int]]:
+    """The counts by reason, then by column; the most frequent first."""
+    found: dict[str, dict[str, int]] = {}
+    for (why, column), count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        found.setdefault(why, {})[column] = count
+    return dict(sorted(found.items(), key=lambda each: -sum(each[1].values())))
+
+
+def _unindexed_lines(unindexed: Mapping[str, Mapping[str, int]], chunks: int) -> list[str]:
+    """How many of ``chunks`` have no column index, and a line for each reason."""
+    counts = {why: sum(columns.values()) for why, columns in unindexed.items()}
+    return first_of(
+        f"no column index: {of_total(sum(counts.values()), chunks, 'chunks')}",
+        [
+            f"{why}: {plural(counts[why], 'chunk')} ({some_of([*columns])})"
+            for why, columns in unindexed.items()
+        ],
     )
 
 
@@ -125,8 +162,9 @@ class RetrofitReport(Report):
 
     ``output`` is the path of the new file. ``added`` counts the column chunks, of ``chunks`` in
     all, by what they got; ``bytes_added`` is its size. ``sorted_groups`` counts the row groups that
-    claim an order now. ``notes`` list what was left out, and why; ``why`` is the reason if nothing
-    could be done.
+    claim an order now. ``without_column_index`` counts the chunks that have none, by reason and
+    column. ``notes`` list what else was left out, and why; ``why`` is the reason if nothing could
+    be done.
     """
 
     path: str
@@ -143,6 +181,7 @@ class RetrofitReport(Report):
     added: Mapping[str, int] = field(default_factory=dict)
     bytes_of: Mapping[str, int] = field(default_factory=dict)
     sorted_groups: int = 0
+    without_column_index: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -162,8 +201,10 @@ class RetrofitReport(Report):
         if self.outcome == "failed":
             return f"{self.path}: failed: {self.why}"
         what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
+        without = [f"  {each}" for each in _unindexed_lines(self.without_column_index, self.chunks)]
         if self.outcome == "complete":
-            return f"{self.path}: has everything already ({what}, {size(self.bytes_before)})"
+            complete = f"{self.path}: has everything already ({what}, {size(self.bytes_before)})"
+            return "\n".join([complete, *without])
         verb = "would write" if self.dry_run else "wrote"
         lines = [f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}"]
         for name in KINDS:
@@ -174,7 +215,7 @@ class RetrofitReport(Report):
         if self.sorted_groups:
             count = of_total(self.sorted_groups, self.row_groups, "row groups")
             lines.append(f"  sorting columns: {count}")
-        lines += [f"  {note}" for note in self.notes]
+        lines += [*without, *(f"  {note}" for note in self.notes)]
         lines.append(
             f"  {size(self.bytes_before)} before, {size(self.bytes_after)} after,"
             f" {duration(1000 * self.seconds)}"
@@ -192,7 +233,7 @@ class TableRetrofitReport(Report):
     refreshed: Any = None
     seconds: float = 0.0
 
-    computed = ("added", "ok")
+    computed = ("added", "without_column_index", "ok")
 
     @property
     def ok(self) -> bool:
@@ -212,6 +253,15 @@ class TableRetrofitReport(Report):
                 total[name] = total.get(name, 0) + count
         return total
 
+    @property
+    def without_column_index(self) -> Mapping[str, Mapping[str, int]]:
+        """The chunks of all files that have no column index, by reason and column."""
+        total: Counter[tuple[str, str]] = Counter()
+        for each in self.files:
+            for why, columns in each.without_column_index.items():
+                total.update({(why, column): count for column, count in columns.items()})
+        return _by_reason(total)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values, with sums over the files."""
         counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
@@ -229,6 +279,9 @@ class TableRetrofitReport(Report):
             if name in added
         ]
         lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had everything already")
+        lines += _unindexed_lines(
+            self.without_column_index, sum(each.chunks for each in self.files)
+        )
         failed = self.of("failed")
         lines += first_of(
             f"failed, {of_total(len(failed), total, 'files')}:",

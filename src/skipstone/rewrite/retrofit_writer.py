@@ -8,7 +8,7 @@ Memory holds a few batches at most, for chunks and pages of any size.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -38,6 +38,7 @@ from skipstone.parquet.writing.file_writer import (
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.many_pages import KERNELS as PAGE_KERNELS
+from skipstone.parquet.writing.retrofit_needs import why_no_column_index
 from skipstone.storage.atomic_replace import ByteSink, CountingSink, replace_atomically
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class _OpenChunk:
 
 
 class RetrofitWriter:
-    """Rewrites one file; ``pages``, ``added``, ``bytes_of`` and ``notes`` are for the report."""
+    """Rewrites one file; ``pages``, ``added``, ``bytes_of``, ``unindexed`` and ``notes`` are for
+    the report."""
 
     def __init__(
         self,
@@ -81,6 +83,8 @@ class RetrofitWriter:
         self.added: dict[str, int] = {}
         self.bytes_of: dict[str, int] = {}
         self.notes: list[str] = []
+        #: chunks without a column index, by reason and column
+        self.unindexed: Counter[tuple[str, str]] = Counter()
         #: by column: chunks that get bounds now, and whether there are NaN that bounds leave out
         self._new_bounds: dict[int, list[ChunkWriter]] = {}
         self._misleading: set[int] = set()
@@ -211,6 +215,9 @@ class RetrofitWriter:
             placed.bloom = BloomModules.of(facts.bloom_filter())
             self._note("bloom filter", sum(map(len, placed.bloom)))
         self._indexes(chunk, placed, needs)
+        if placed.column_index is None:
+            why = why_no_column_index(self.file, key, self.index_options.orders[key[1]], facts)
+            self.unindexed[why, leaf.name] += 1
         if facts is not None:
             self._statistics(placed, meta, facts, needs)
         if "pages" in needs:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.selection import Selection
 
+    from .chunk_statistics import ChunkStatistics
+
 
 #: kinds of needs, in the order of reports
 KINDS: Final = (
@@ -240,6 +242,22 @@ def _needs_statistics(
         return False
     bounds = found.min_value is not None and found.max_value is not None
     return not bounds and found.null_count + (found.nan_count or 0) < meta.num_values
+
+
+def why_no_column_index(
+    file: ParquetFile, key: ChunkKey, order: Ordering | None, facts: ChunkStatistics | None = None
+) -> str:
+    """Why a chunk gets no column index. Without ``facts`` of its pages, its footer says so."""
+    footer = file.footer
+    if footer.chunk("num_values")[key] <= 0:
+        return "no values"
+    if order is None:
+        return "the order of the values is not known"
+    counted = order.misleads and footer.chunk("nan_count")[key] > 0
+    if counted if facts is None else facts.misleading:
+        return "some values are NaN"
+    crossing = footer.chunk("offset_index_offset")[key] <= 0 if facts is None else facts.within_rows
+    return "rows continue in the next page" if crossing else "its offset index has other pages"
 
 
 def _within_rows(file: ParquetFile, key: ChunkKey) -> bool:
