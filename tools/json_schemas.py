@@ -35,7 +35,7 @@ from skipstone.facts.reports import (
     IndexInfo,
     VacuumReport,
 )
-from skipstone.human import Report
+from skipstone.human import FilesReport, Report
 from skipstone.pruning.plan import Coverage
 from skipstone.questdb.migrate import MigrateReport
 from skipstone.report.html_page import PageReport
@@ -142,12 +142,6 @@ def _plan() -> Schema:
     )
 
 
-def _by_outcome(type_: type[Report]) -> Schema:
-    """The fields of a report over files, and how many files have each outcome."""
-    outcomes = typing.get_args(vars(sys.modules[type_.__module__])["Outcome"])
-    return _extended(_fields(type_), dict.fromkeys(["files_total", *outcomes], _INTEGER))
-
-
 def _extended(schema: Schema, properties: Mapping[str, Any], gone: Collection[str] = ()) -> Schema:
     kept = {name: each for name, each in schema["properties"].items() if name not in gone}
     optional = kept.keys() - {*schema["required"], *properties}
@@ -165,9 +159,6 @@ def _salvage() -> Schema:
 #: the reports whose ``to_dict`` is more than their fields
 _OTHER: dict[type, Any] = {
     IndexInfo: lambda: _extended(_fields(IndexInfo), {"params": _OBJECT}),
-    MigrateReport: lambda: _by_outcome(MigrateReport),
-    TableRetrofitReport: lambda: _by_outcome(TableRetrofitReport),
-    TableReport: lambda: _by_outcome(TableReport),
     SalvageReport: _salvage,
     QuerySavings: lambda: _object(
         {"where": _STRING, "weight": _NUMBER, "files": _CHANGE, "bytes": _CHANGE}
@@ -209,6 +200,8 @@ def _fields(type_: type[Report]) -> Schema:
         base = next(each for each in type_.__mro__ if name in vars(each))
         getter = vars(base)[name].fget
         properties[name] = _of(_hints(getter, base.__module__)["return"])
+    if issubclass(type_, FilesReport):
+        properties |= dict.fromkeys(["files_total", *type_.outcomes], _INTEGER)
     return _object(properties)
 
 

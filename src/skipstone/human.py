@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 #: how many lines of a long list a text shows; ``to_dict`` has all of them
 SHOWN = 5
@@ -172,3 +172,53 @@ def first_of(title: str, lines: Sequence[str]) -> list[str]:
     rest = len(lines) - SHOWN
     more = [f"  and {rest:,} more"] if rest > 0 else []
     return [title, *(f"  {line}" for line in lines[:SHOWN]), *more]
+
+
+class _FileReport(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
+
+
+F = TypeVar("F", bound=_FileReport)
+
+
+class FilesReport(Report, Generic[F]):
+    """A report on the files of a table, each of which has one of the ``outcomes``."""
+
+    __slots__ = ()
+
+    outcomes: ClassVar[tuple[str, ...]]
+    files: tuple[F, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every file is now as requested."""
+        return not self.of("failed") and not self.of("partly")
+
+    def of(self, outcome: str) -> tuple[F, ...]:
+        """The files with this outcome."""
+        return tuple([each for each in self.files if each.outcome == outcome])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of files by outcome."""
+        return {outcome: len(self.of(outcome)) for outcome in self.outcomes}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, the sums, and the number of files by outcome."""
+        return {**Report.to_dict(self), "files_total": len(self.files), **self.counts}
+
+    def counted(self, *outcomes: str) -> str:
+        """``2 of 1,240 files``: those with one of these outcomes."""
+        return of_total(sum(len(self.of(each)) for each in outcomes), len(self.files), "files")
+
+    def reasons(self, outcome: str, title: str) -> list[str]:
+        """The count of the files with this outcome, and the first of them with their reasons."""
+        lines = [f"{each.path}: {each.why}" for each in self.of(outcome)]
+        return first_of(f"{title}, {self.counted(outcome)}:", lines)

@@ -78,6 +78,23 @@ def test_a_table_says_why_chunks_have_no_column_index(lake: Path, options: list[
     assert again.without_column_index == EXPECTED
 
 
+def test_a_table_says_how_much_was_added_and_which_rows_are_sorted(lake: Path) -> None:
+    """Only the files are counted that are written: the second run writes the two without a filter.
+
+    id ascends in all row groups, f only where there are no NaN.
+    """
+    assert run(lake / "2.parquet", "--bloom", "id", "--sorting", "f")
+    found = json.loads(run(lake, "--bloom", "id", "--sorting", "f", "--dry-run", "--json"))
+    assert (found["rewritten"], found["complete"], found["sorted_groups"]) == (2, 1, 3)
+    text = run(lake, "--bloom", "id", "--sorting", "f")
+    assert text.startswith(f"wrote 2 of 3 files of {lake}\n")
+    size = found["bytes_of"]["checksums"]
+    assert size == 4 * sum(each["pages"] for each in found["files"])
+    assert f"\n  checksums: 12 of 12 chunks, {size} B\n" in text
+    assert "\n  sorting columns: 3 of 4 row groups\n" in text
+    assert "\n1 of 3 files had everything already\n" in text
+
+
 def test_one_file_says_it_too(lake: Path) -> None:
     path = lake / "0.parquet"
     expected = "\n".join(

@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError, in_words
-from skipstone.human import Report, duration, first_of, of_total, size
+from skipstone.human import FilesReport, Report, duration, size
 from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import Listing, Storage, open_storage, remove_left_overs
@@ -72,7 +71,7 @@ class FileMigration(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigrateReport(Report):
+class MigrateReport(FilesReport[FileMigration]):
     """What a migration did, or with ``dry_run`` would do, file by file.
 
     ``destination`` is where the ``_pm`` files went, ``None`` if next to their files; ``bytes_data``
@@ -87,16 +86,7 @@ class MigrateReport(Report):
     seconds: float = 0.0
 
     computed = ("bytes_read", "bytes_written", "ok")
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Files by outcome."""
-        return dict(Counter(each.outcome for each in self.files))
-
-    @property
-    def ok(self) -> bool:
-        """True when none failed."""
-        return not any(each.outcome == "failed" for each in self.files)
+    outcomes = get_args(Outcome)
 
     @property
     def bytes_read(self) -> int:
@@ -108,35 +98,22 @@ class MigrateReport(Report):
         """Bytes of the ``_pm`` files that were written."""
         return sum(each.bytes_written for each in self.files)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, the sums, and the number of files by outcome."""
-        counts = {name: self.counts.get(name, 0) for name in get_args(Outcome)}
-        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
-
     def __str__(self) -> str:
-        counts, total = self.counts, len(self.files)
         would = "would write" if self.dry_run else "wrote"
-        written = sum(counts.get(name, 0) for name in ("made", "rewritten", "upgraded"))
-        kinds = [
-            f"{counts.get(name, 0):,} {text}"
-            for name, text in (("made", "new"), ("rewritten", "invalid"), ("upgraded", "older"))
-        ]
+        kinds = {"made": "new", "rewritten": "invalid", "upgraded": "older"}
+        written = ", ".join(f"{len(self.of(name)):,} {text}" for name, text in kinds.items())
         where = "next to their files" if self.destination is None else f"below {self.destination}"
         lines = [
-            f"{would} the _pm of {of_total(written, total, 'files')} ({', '.join(kinds)}), {where}",
-            f"{of_total(counts.get('valid', 0), total, 'files')} had a good one already",
+            f"{would} the _pm of {self.counted(*kinds)} ({written}), {where}",
+            f"{self.counted('valid')} had a good one already",
             f"{'needs' if self.dry_run else 'took'} {size(self.bytes_written)} and"
             f" {duration(1000 * self.seconds)}, read {size(self.bytes_read)} of"
             f" {size(self.bytes_data)} of data",
+            *self.reasons("rewritten", "rewritten"),
+            *self.reasons("upgraded", "brought up to date"),
+            *self.reasons("left_out", "left out"),
+            *self.reasons("failed", "failed"),
         ]
-        for name, title in (
-            ("rewritten", "rewritten"),
-            ("upgraded", "brought up to date"),
-            ("left_out", "left out"),
-            ("failed", "failed"),
-        ):
-            listed = [f"{each.path}: {each.why}" for each in self.files if each.outcome == name]
-            lines += first_of(f"{title}, {of_total(len(listed), total, 'files')}:", listed)
         return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from skipstone.errors import (
     UnsupportedError,
     in_words,
 )
-from skipstone.human import Report, duration, first_of, of_total, size
+from skipstone.human import FilesReport, Report, duration, size
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
 from skipstone.parquet.reading.file import ParquetFile
@@ -275,7 +275,7 @@ class FileResult(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableReport(Report):
+class TableReport(FilesReport[FileResult]):
     """What ``verb`` did to the files of a table.
 
     ``dropped`` are plaintext indexes of encrypted columns, which were deleted; ``refreshed`` is the
@@ -293,42 +293,23 @@ class TableReport(Report):
     seconds: float = 0.0
 
     computed = ("modules", "ok")
-
-    @property
-    def ok(self) -> bool:
-        """True if every file is now as requested."""
-        return not any(each.outcome in ("failed", "partly") for each in self.files)
+    outcomes = get_args(Outcome)
 
     @property
     def modules(self) -> int:
         """All modules encrypted or decrypted: they count as ``prior_invocations`` of the keys."""
         return sum(each.modules for each in self.files)
 
-    def of(self, outcome: Outcome) -> tuple[FileResult, ...]:
-        """The files with this outcome."""
-        return tuple([each for each in self.files if each.outcome == outcome])
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with sums over the files."""
-        counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
-        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
-
     def __str__(self) -> str:
-        total, (done, already) = len(self.files), _DONE[self.verb]
-        written = self.of("done")
+        done, already = _DONE[self.verb]
         lines = [
-            f"{done} {of_total(len(written), total, 'files')} of {self.table}",
-            f"{of_total(len(self.of('already')), total, 'files')} {already}",
+            f"{done} {self.counted('done')} of {self.table}",
+            f"{self.counted('already')} {already}",
+            *self.reasons("partly", "only in part"),
+            *self.reasons("failed", "failed"),
         ]
-        partly, failed = self.of("partly"), self.of("failed")
-        for found, title in (
-            (partly, f"{of_total(len(partly), total, 'files')} only in part:"),
-            (failed, f"failed, {of_total(len(failed), total, 'files')}:"),
-        ):
-            lines += first_of(title, [f"{each.path}: {each.why}" for each in found])
-        if self.verb == "encrypt" and failed:
-            encrypted = total - len(failed)
-            lines.append(f"mixed: {of_total(encrypted, total, 'files')} are encrypted as requested")
+        if self.verb == "encrypt" and not self.ok:
+            lines.append(f"mixed: {self.counted('done', 'already')} are encrypted as requested")
         if self.aad_prefix is not None:
             shown = self.aad_prefix.decode("utf-8", "backslashreplace")
             lines.append(f"AAD prefixes: {shown}/ and the path of the file")

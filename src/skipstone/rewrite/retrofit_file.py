@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.human import Report, duration, first_of, of_total, plural, size, some_of
+from skipstone.human import (
+    FilesReport,
+    Report,
+    duration,
+    first_of,
+    of_total,
+    plural,
+    size,
+    some_of,
+)
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.retrofit_needs import (
     KINDS,
@@ -35,7 +44,7 @@ from skipstone.storage.atomic_replace import local_path
 from .retrofit_writer import RetrofitWriter, write_changed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def retrofit(
@@ -206,25 +215,42 @@ class RetrofitReport(Report):
             complete = f"{self.path}: has everything already ({what}, {size(self.bytes_before)})"
             return "\n".join([complete, *without])
         verb = "would write" if self.dry_run else "wrote"
-        lines = [f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}"]
-        for name in KINDS:
-            if self.added.get(name):
-                took = self.bytes_of.get(name)
-                tail = f", {size(took)}" if took else ""
-                lines.append(f"  {name}: {of_total(self.added[name], self.chunks, 'chunks')}{tail}")
-        if self.sorted_groups:
-            count = of_total(self.sorted_groups, self.row_groups, "row groups")
-            lines.append(f"  sorting columns: {count}")
-        lines += [*without, *(f"  {note}" for note in self.notes)]
-        lines.append(
+        lines = [
+            f"{verb} {self.output}: {what}, {plural(self.pages, 'page')}",
+            *_added_lines(self, self.chunks, self.row_groups),
+            *without,
+            *(f"  {note}" for note in self.notes),
             f"  {size(self.bytes_before)} before, {size(self.bytes_after)} after,"
-            f" {duration(1000 * self.seconds)}"
-        )
+            f" {duration(1000 * self.seconds)}",
+        ]
         return "\n".join(lines)
 
 
+def _added_lines(
+    report: RetrofitReport | TableRetrofitReport, chunks: int, row_groups: int
+) -> list[str]:
+    """What chunks and row groups got, and its size."""
+    lines = []
+    added, bytes_of = report.added, report.bytes_of
+    for name in KINDS:
+        if added.get(name):
+            tail = f", {size(bytes_of[name])}" if bytes_of.get(name) else ""
+            lines.append(f"  {name}: {of_total(added[name], chunks, 'chunks')}{tail}")
+    if report.sorted_groups:
+        claimed = of_total(report.sorted_groups, row_groups, "row groups")
+        lines.append(f"  sorting columns: {claimed}")
+    return lines
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableRetrofitReport(Report):
+class TableRetrofitReport(FilesReport[RetrofitReport]):
     """What a retrofit did to each file of a table; ``refreshed`` reports the refresh of facts."""
 
     table: str
@@ -233,25 +259,23 @@ class TableRetrofitReport(Report):
     refreshed: Any = None
     seconds: float = 0.0
 
-    computed = ("added", "without_column_index", "ok")
-
-    @property
-    def ok(self) -> bool:
-        """True if every file now has everything that it can have."""
-        return all(each.ok for each in self.files)
-
-    def of(self, outcome: Outcome) -> tuple[RetrofitReport, ...]:
-        """The files with this outcome."""
-        return tuple([each for each in self.files if each.outcome == outcome])
+    computed = ("added", "bytes_of", "sorted_groups", "without_column_index", "ok")
+    outcomes = get_args(Outcome)
 
     @property
     def added(self) -> dict[str, int]:
         """The number of column chunks by what they got."""
-        total: dict[str, int] = {}
-        for each in self.files:
-            for name, count in each.added.items():
-                total[name] = total.get(name, 0) + count
-        return total
+        return _sums(each.added for each in self.files)
+
+    @property
+    def bytes_of(self) -> dict[str, int]:
+        """The bytes of what was added."""
+        return _sums(each.bytes_of for each in self.files)
+
+    @property
+    def sorted_groups(self) -> int:
+        """The row groups that claim an order now."""
+        return sum(each.sorted_groups for each in self.files)
 
     @property
     def without_column_index(self) -> Mapping[str, Mapping[str, int]]:
@@ -262,36 +286,22 @@ class TableRetrofitReport(Report):
                 total.update({(why, column): count for column, count in columns.items()})
         return _by_reason(total)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values, with sums over the files."""
-        counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
-        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
-
     def __str__(self) -> str:
-        total, written = len(self.files), self.of("rewritten")
+        written = self.of("rewritten")
         verb = "would write" if self.dry_run else "wrote"
-        lines = [f"{verb} {of_total(len(written), total, 'files')}"]
-        chunks = sum(each.chunks for each in written)
-        added = self.added
-        lines += [
-            f"  {name}: {of_total(added[name], chunks, 'chunks')}"
-            for name in KINDS
-            if name in added
-        ]
-        lines.append(f"{of_total(len(self.of('complete')), total, 'files')} had everything already")
-        lines += _unindexed_lines(
-            self.without_column_index, sum(each.chunks for each in self.files)
-        )
-        failed = self.of("failed")
-        lines += first_of(
-            f"failed, {of_total(len(failed), total, 'files')}:",
-            [f"{each.path}: {each.why}" for each in failed],
-        )
-        before, after = (
+        before, after, chunks = (
             sum(getattr(each, name) for each in self.files)
-            for name in ("bytes_before", "bytes_after")
+            for name in ("bytes_before", "bytes_after", "chunks")
         )
-        lines.append(f"{size(before)} before, {size(after)} after, {duration(1000 * self.seconds)}")
+        row_groups = sum(each.row_groups for each in written)
+        lines = [
+            f"{verb} {self.counted('rewritten')} of {self.table}",
+            *_added_lines(self, sum(each.chunks for each in written), row_groups),
+            f"{self.counted('complete')} had everything already",
+            *_unindexed_lines(self.without_column_index, chunks),
+            *self.reasons("failed", "failed"),
+            f"{size(before)} before, {size(after)} after, {duration(1000 * self.seconds)}",
+        ]
         if self.refreshed is not None:
             lines.append(str(self.refreshed))
         return "\n".join(lines)
