@@ -111,21 +111,20 @@ def ordinals(count: int) -> NDArray[np.int64]:
     return found
 
 
-def arrow(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Numbers, or booleans, as an Arrow array that shares their bytes; null where not ``valid``.
+def arrow(values: NDArray[Any]) -> pa.Array:
+    """Numbers, or booleans, as an Arrow array that shares their bytes.
 
     ``pa.array`` imports pandas where it is installed, to see whether it was given a Series: 0.2 s
     in the first call.
     """
     import pyarrow as pa
 
-    known = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if values.dtype == np.bool_:
         bits = np.packbits(values, bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
     held = np.ascontiguousarray(values)
     type = pa.from_numpy_dtype(held.dtype)
-    return pa.Array.from_buffers(type, len(held), [known, pa.py_buffer(held)])
+    return pa.Array.from_buffers(type, len(held), [None, pa.py_buffer(held)])
 
 
 def arrow_bytes(values: Iterable[bytes | None]) -> pa.Array:

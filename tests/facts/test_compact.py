@@ -302,7 +302,7 @@ def test_fields_and_columns_that_a_newer_writer_added_survive(table: Table) -> N
         {**(part.fields[0].to_json() or {}), "future": {"x": [1]}},
     )
     fields = [described, *part.fields[1:], FactField.from_json(note, None)]
-    name, data = encode_part(columns.append_column("note", noted), fields, created_by="tomorrow")
+    name, data = encode_part(columns.append_column("note", noted), fields)
     table.store.storage.put(table.store.location.part(name), data)
     table.store.storage.delete(part.path)
     table.build(VALUES)

@@ -18,7 +18,6 @@ from skipstone.parquet.pages.page import chunk_range, walk_pages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData, FileMetaData, RowGroup
 
 
@@ -102,13 +101,12 @@ def decode_chunk(
     leaf: ColumnDescriptor,
     *,
     base: int = 0,
-    decryptor: ColumnDecryptor | None = None,
     verify_crc: bool = False,
 ) -> LeafColumn:
     """All entries of a chunk whose bytes (``page.chunk_range``) are ``data``, at byte ``base``."""
     check_num_values(meta.num_values, len(data))
-    pages = walk_pages(data, base=base, num_values=meta.num_values, decryptor=decryptor)
-    column = decode_pages(pages, leaf, meta.codec, decryptor=decryptor, verify_crc=verify_crc)
+    pages = walk_pages(data, base=base, num_values=meta.num_values)
+    column = decode_pages(pages, leaf, meta.codec, verify_crc=verify_crc)
     if meta.type != leaf.type or column.num_entries != meta.num_values:
         raise FormatError(
             f"values in the pages of column {leaf.name}",

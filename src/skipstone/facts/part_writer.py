@@ -50,7 +50,6 @@ def encode_part(
     fields: Sequence[FactField],
     inline_limit: int | None = None,
     encryption: WriteEncryption | None = None,
-    created_by: str = _CREATED_BY,
     schemas: Mapping[str, str] | None = None,
     job: str | None = None,
 ) -> tuple[str, memoryview]:
@@ -72,7 +71,7 @@ def encode_part(
     document: dict[str, object] = {
         "version": VERSION,
         "nonce": uuid.uuid4().hex,
-        "created_by": created_by,
+        "created_by": _CREATED_BY,
         "fields": [entry for field in named if (entry := field.to_json()) is not None],
         **{name: value for name, value in stated.items() if value is not None},
     }

@@ -422,12 +422,12 @@ def _arrow_field(node: Any) -> pa.Field:
 # -- values as text --------------------------------------------------------------------------------
 
 
-def display(value: Value, type: pa.DataType, limit: int = 60) -> str:
+def display(value: Value, type: pa.DataType) -> str:
     """SQL-like text for people: exact, but long strings are shortened in the middle."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    if isinstance(value, str | bytes) and len(value) > limit:
-        half = limit // 2
+    if isinstance(value, str | bytes) and len(value) > 60:
+        half = 30
         start, end = sql_text(value[:half], type), sql_text(value[-half:], type)
         return f"{start[:-1]}…{end[2 if isinstance(value, bytes) else 1 :]}"
     text = sql_text(value, type)

@@ -419,7 +419,7 @@ def _neighbours(
         yield start, held
 
 
-def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str, flags: int) -> int:
     """A descriptor of a regular file. Opening a FIFO without ``O_NONBLOCK`` waits for a writer."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode

@@ -16,19 +16,14 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import shape_of
 from skipstone.parquet.arrow.assembly import assemble
-from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_pages
 from skipstone.parquet.pages.page import chunk_range, walk_pages
-from tests.parquet.encryption.keys import decryption_of
-from tests.parquet.encryption.plain import open_bytes, plain_table
 from tests.parquet.format.files import nested_types, same, written
 from tests.parquet.whole_file import decode_chunk, read_row_group, read_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import ColumnDescriptor
     from tests.parquet.format.files import Written
@@ -202,44 +197,3 @@ def levels(column: LeafColumn) -> tuple[object, object, int]:
         None if repetition is None else repetition.tolist(),
         column.num_entries,
     )
-
-
-# -- encrypted chunks ------------------------------------------------------------------------------
-
-
-def test_encrypted_chunks_decode_through_their_decryptors(golden: Path) -> None:
-    folder = golden / "parquet-testing" / "data"
-    chunks = 0
-    for path in sorted(folder.rglob("*.parquet.encrypted")):
-        if "external" in path.name or "disable_aad" in path.name:
-            continue
-        data = path.read_bytes()
-        opened = open_bytes(data, decryption_of(path))
-        if opened.unavailable or opened.decryptor is None:
-            continue
-        expected, _ = plain_table(data, opened, instants=True)
-        schema = opened.footer.schema
-        arrays: list[list[pa.Array]] = [[] for _ in schema.root.children]
-        for r in range(opened.footer.num_row_groups):
-            columns = {}
-            for leaf in schema.leaves:
-                meta = opened.footer.column_chunk(r, leaf.ordinal).meta_data
-                assert meta is not None
-                start, stop = chunk_range(meta, file_size=len(data))
-                columns[leaf.ordinal] = decode_chunk(
-                    memoryview(data)[start:stop],
-                    meta,
-                    leaf,
-                    base=start,
-                    decryptor=chunk_decryptor(opened.footer, opened.decryptor, r, leaf.ordinal),
-                )
-                chunks += 1
-            for index, node in enumerate(schema.root.children):
-                type_ = expected.schema.field(index).type
-                arrays[index].append(assemble(shape_of(node, type_, columns), columns))
-        for found, column in zip(arrays, expected.columns, strict=True):
-            whole = pa.chunked_array(found, column.type).combine_chunks()
-            assert same(whole, column.combine_chunks()), path
-    if not chunks:
-        pytest.skip("no encrypted files among the golden ones")
-    assert chunks > 30

@@ -16,6 +16,8 @@ from tests.parquet.encryption.keys import (
     InMemoryKms,
     decryption_of,
 )
+from tests.parquet.encryption.plain import open_bytes, plain_table
+from tests.parquet.format.files import same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,18 @@ def test_rows_and_predicates(data: Path, name: str) -> None:
     expected = [d for d, f in zip(doubles, floats, strict=True) if f > 30 and d < 40]
     assert found.column("double_field").to_pylist() == expected
     assert file.count("float_field < 0") == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_those_of_the_decrypted_bytes(data: Path, name: str) -> None:
+    """Each module is decrypted, the file is put together again in the clear, and pyarrow reads."""
+    path = data / f"{name}.parquet.encrypted"
+    found = opened(data, name).read_rows()
+    content = path.read_bytes()
+    expected, _ = plain_table(content, open_bytes(content, decryption_of(path)), instants=True)
+    assert found.column_names == expected.column_names
+    for one, other in zip(found.columns, expected.columns, strict=True):
+        assert same(one.combine_chunks(), other.combine_chunks())
 
 
 def test_an_encrypted_filter_proves_absence(data: Path) -> None:

@@ -13,7 +13,7 @@ from skipstone.errors import FormatError, SkipstoneError
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
 from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache, open_pm
-from skipstone.questdb.format.pm import PmSnapshot
+from skipstone.questdb.format.pm import Pm, PmSnapshot
 from skipstone.questdb.pm_file import PmFile
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet
@@ -29,7 +29,7 @@ def test_the_crc_is_verified_once_and_can_be_left_out() -> None:
     broken[40] ^= 1  # the ID of the first column
     with pytest.raises(FormatError, match="CRC32"):
         open_pm(broken, parquet_size=len(DATA))
-    assert open_pm(broken, parquet_size=len(DATA), verify=False).row_group_count == 3
+    assert Pm(broken).snapshot(len(DATA)).row_group_count == 3
 
 
 def test_a_pm_of_another_version_of_the_file_is_refused() -> None:
@@ -86,7 +86,7 @@ def test_a_damaged_statistic_silences_its_file_alone() -> None:
     snapshot = open_pm(PM, parquet_size=len(DATA))
     chunk = int(snapshot.block_offsets[1]) + 8
     struct.pack_into("<Q", broken, chunk + 48, 1 << 40 | 29)
-    damaged = open_pm(broken, parquet_size=len(DATA), verify=False)
+    damaged = Pm(broken).snapshot(len(DATA))
     files = {0: OpenedPm.of(damaged, path="0"), 1: OpenedPm.of(snapshot, path="1")}
     found = ask(files, Leaf("s", pa.string(), Op.EQ, (NAMES[0],)))
     assert found.may == [True, True, True, True, False, False]
@@ -99,7 +99,7 @@ def test_more_rows_than_can_be_are_refused() -> None:
     broken = bytearray(PM)
     snapshot = open_pm(PM, parquet_size=len(DATA))
     struct.pack_into("<Q", broken, int(snapshot.block_offsets[0]), 1 << 63)
-    hostile = open_pm(broken, parquet_size=len(DATA), verify=False)
+    hostile = Pm(broken).snapshot(len(DATA))
     with pytest.raises(FormatError, match="NUM_ROWS"):
         OpenedPm.of(hostile, path="x")
 
@@ -121,7 +121,7 @@ def test_any_damage_is_refused_or_says_nothing(flips: list[tuple[int, int]]) -> 
     for at, mask in flips:
         broken[at] ^= mask
     try:
-        file = OpenedPm.of(open_pm(broken, parquet_size=len(DATA), verify=False), path="x")
+        file = OpenedPm.of(Pm(broken).snapshot(len(DATA)), path="x")
         list(file.columns)
     except SkipstoneError:
         return

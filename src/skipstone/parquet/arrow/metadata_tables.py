@@ -71,11 +71,10 @@ _SORTING = pa.list_(
 )
 
 
-def nullable(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
+def nullable(values: NDArray[Any]) -> pa.Array:
     """An array in which -1 is null."""
     flat = values.reshape(-1)
-    array = pa.array(flat, mask=flat < 0)
-    return array if type_ is None else array.cast(type_)
+    return pa.array(flat, mask=flat < 0)
 
 
 def _flags(values: I64Array) -> pa.Array:

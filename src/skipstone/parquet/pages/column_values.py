@@ -35,7 +35,6 @@ from skipstone.parquet.values import concat as concat_values
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.values import I32, I64, U8
 
@@ -386,11 +385,10 @@ def decode_pages(
     codec: int,
     *,
     dictionary: Values | None = None,
-    decryptor: ColumnDecryptor | None = None,
     verify_crc: bool = False,
     most_bytes: int = MAX_BYTES,
 ) -> LeafColumn:
-    """The entries of all data pages among ``pages``, in order.
+    """The entries of all data pages among ``pages``, in order; their bodies are decrypted.
 
     A dictionary page replaces the ``dictionary`` that was read earlier. Errors name the offset of
     the page.
@@ -403,11 +401,10 @@ def decode_pages(
         if verify_crc:
             page.verify_crc()
         try:
-            body = page.decrypted(decryptor)
             if is_dictionary:
-                dictionary = decode_dictionary_page(page, leaf, codec, body)
+                dictionary = decode_dictionary_page(page, leaf, codec, page.body)
             else:
-                parts.append(decode_data_page(page, leaf, codec, dictionary, body, most_bytes))
+                parts.append(decode_data_page(page, leaf, codec, dictionary, page.body, most_bytes))
         except FormatError as error:
             raise _at(error, page, leaf) from error
     return concat(leaf, parts)

@@ -194,9 +194,8 @@ def walk_pages(
     *,
     base: int = 0,
     num_values: int | None = None,
-    decryptor: ColumnDecryptor | None = None,
 ) -> Iterator[Page]:
-    """The pages in ``data``, which begins with a page header at byte ``base`` of the file.
+    """The pages in ``data``, which is not encrypted, and begins at byte ``base`` of the file.
 
     The walk ends when the data pages seen hold ``num_values`` values (what follows in the chunk is
     ignored), or without it at the end of ``data``. FormatError where a header is damaged or a page
@@ -204,14 +203,7 @@ def walk_pages(
     """
     at, ordinal, left = 0, 0, num_values
     while at < len(data) and (left is None or left > 0):
-        page = read_page(
-            data,
-            at,
-            base=base,
-            ordinal=ordinal,
-            decryptor=decryptor,
-            may_be_dictionary=not at,
-        )
+        page = read_page(data, at, base=base, ordinal=ordinal)
         if page.is_data:
             ordinal += 1
             if left is not None:

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, dataclass_transform
 
 from . import compact as thrift
-from .compact import Field, Limits, Reader, Writer
+from .compact import Field, Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,11 +233,9 @@ class Declared:
         return f"{type(self).__name__}({', '.join(given)})"
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
-    ) -> Self:
+    def from_bytes(cls, data: bytes | memoryview, *, base: int = 0) -> Self:
         """The struct at the start of ``data``; bytes after it are ignored."""
-        return cls.read(Reader(data, base=base, limits=limits))
+        return cls.read(Reader(data, base=base))
 
     @classmethod
     def read(cls, reader: Reader) -> Self:

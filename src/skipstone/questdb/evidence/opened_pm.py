@@ -61,17 +61,15 @@ _KEPT = 1_024
 _KEPT_BYTES = 256 << 20
 
 
-def open_pm(
-    data: Buffer, *, parquet_size: int | None, verify: bool = True, file: str | None = None
-) -> PmSnapshot:
-    """The snapshot of the Parquet file of ``parquet_size`` bytes, ``None`` the newest.
+def open_pm(data: Buffer, *, parquet_size: int | None, file: str | None = None) -> PmSnapshot:
+    """The snapshot of the Parquet file of ``parquet_size`` bytes, ``None`` the newest; its CRC is
+    right.
 
-    ``verify`` checks the CRC in one pass. ``FormatError`` if it is damaged or has no snapshot of
-    that size, ``UnsupportedError`` if it has unknown required flags.
+    ``FormatError`` if it is damaged or has no snapshot of that size, ``UnsupportedError`` if it has
+    unknown required flags.
     """
     snapshot = Pm(data, file=file).snapshot(parquet_size)
-    if verify:
-        snapshot.verify()
+    snapshot.verify()
     return snapshot
 
 

@@ -393,12 +393,12 @@ class PmSnapshot:
             file=self.pm.file,
         )
 
-    def byte_ranges(self, columns: Sequence[int] | Ints | None = None) -> tuple[Ints, Ints]:
+    def byte_ranges(self) -> tuple[Ints, Ints]:
         """(BYTE_RANGE_START, TOTAL_COMPRESSED), each of shape (row groups, columns).
 
         ``FormatError`` where one does not end before the footer of the Parquet file.
         """
-        chunks, end = self.chunks(columns), np.uint64(self.parquet_footer_offset)
+        chunks, end = self.chunks(), np.uint64(self.parquet_footer_offset)
         start, length = chunks["BYTE_RANGE_START"], chunks["TOTAL_COMPRESSED"]
         if np.any((length > end) | (start > end - np.minimum(length, end))):
             raise FormatError(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import re
-import uuid as uuids
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -68,6 +68,8 @@ _OWN = "skipstone.version"
 _WRITTEN_AS = "4.0.0"
 _MASTER_KEY = re.compile(rb'"masterKeyID"\s*:\s*("(?:[^"\\]|\\.){0,1000}")')
 _MAX_TEXT = 1 << 26
+# Xskipper's limits of one part.
+_PART_ROWS, _PART_BYTES = 50_000, 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,19 +346,17 @@ def _read_singly(
     return pa.table(columns), lost
 
 
-def part_name(number: int = 0, uuid: uuids.UUID | None = None) -> str:
+def part_name(number: int = 0) -> str:
     """A file name like Spark's, unique by its uuid."""
-    return f"part-{number:05d}-{uuid or uuids.uuid4()}-c000.snappy.parquet"
+    return f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
 
 
-def slices(
-    table: pa.Table, *, max_rows: int = 50_000, max_bytes: int = 32 << 20
-) -> Iterator[pa.Table]:
+def slices(table: pa.Table) -> Iterator[pa.Table]:
     """``table`` cut into pieces of one part each, by Xskipper's limits; one if it is empty."""
     if table.num_rows == 0:
         yield table
     per_row = table.nbytes / table.num_rows if table.num_rows else 1.0
-    step = max(1, min(max_rows, int(max_bytes / max(per_row, 1.0))))
+    step = max(1, min(_PART_ROWS, int(_PART_BYTES / max(per_row, 1.0))))
     for at in range(0, table.num_rows, step):
         yield table.slice(at, step)
 
