@@ -15,7 +15,8 @@ of the row group, and a page begins with a row. The bounds of a null page are pl
 writers without statistics leave -1 in ``null_counts`` and mark the page as a null page.
 Both structs are Thrift compact. Their lists are read as arrays, since each varint ends at a byte
 below 128. So does every part of a page location, because the heads of its fields (``16 v 15 v 16 v
-00``) are bytes below 128 too. Lists that are written in another way are read value by value.
+00``) are bytes below 128 too. Lists that are written in another way, and those of a few pages, are
+read value by value.
 Source: PageIndex.md and parquet.thrift of parquet-format.
 """
 
@@ -63,8 +64,8 @@ _Columns: TypeAlias = "tuple[IntArray, IntArray, IntArray]"
 
 # Heads of the three fields of a page location in order, and the end of the struct.
 _LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
-# The locations of up to so many pages are read one by one.
-_FEW = 16
+# The locations of up to so many pages are read, and written, one by one.
+_FEW, _FEW_WRITTEN = 16, 6
 
 
 @declared
@@ -379,8 +380,19 @@ def _few_locations(reader: Reader, size: int) -> _Columns | None:
 # -- writing ---------------------------------------------------------------------------------------
 
 
+_PLACES = list_of(struct(PageLocation))
+
+
 def _write_locations(writer: Writer, columns: _Columns) -> None:
     size = len(columns[0])
+    if size <= _FEW_WRITTEN:
+        rows = zip(*[each.tolist() for each in columns], strict=True)
+        places = [
+            PageLocation(offset=at, compressed_page_size=length, first_row_index=row)
+            for at, length, row in rows
+        ]
+        _PLACES.write(writer, tuple(places))
+        return
     data, written = np.empty((size, 34), np.uint8), np.ones((size, 34), np.bool_)
     data[:, ::11] = np.frombuffer(_LOCATION, np.uint8)
     for at, column in zip((1, 12, 23), columns, strict=True):
@@ -393,7 +405,5 @@ def _write_locations(writer: Writer, columns: _Columns) -> None:
 class _Written(Declared):
     """An ``OffsetIndex`` whose locations are arrays."""
 
-    page_locations: _Columns = required(
-        1, Wire((thrift.LIST,), list_of(struct(PageLocation)).read, _write_locations)
-    )
+    page_locations: _Columns = required(1, Wire((thrift.LIST,), _PLACES.read, _write_locations))
     unencoded_byte_array_data_bytes: tuple[int, ...] | None = optional(2, list_of(I64))
