@@ -13,7 +13,7 @@ import pytest
 
 import skipstone
 from skipstone import Table
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,3 +75,17 @@ def test_values_wider_than_spark_says(tmp_path: Path, values: pa.Array, spark: s
     ours = table(tmp_path / "t", values, spark)
     assert ours.query("c > 0").column("c").combine_chunks().equals(values)
     assert ours.count("c > 1") == 1
+
+
+@pytest.mark.parametrize(
+    "column, why", [("c", r"it is struct<a: int64>"), ("c.a", "which lies below another column")]
+)
+def test_an_error_of_min_or_max_says_nothing_of_sorting(
+    tmp_path: Path, column: str, why: str
+) -> None:
+    nested = table(tmp_path / "t", pa.array([{"a": 1}]))
+    for ask, which in ((nested.min, "least"), (nested.max, "greatest")):
+        with pytest.raises(SkipstoneError, match=f"cannot take the {which} value of {column}") as e:
+            ask(column)
+        assert why in str(e.value)
+        assert "sort" not in str(e.value)

@@ -312,7 +312,8 @@ def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
 
 def _extreme(table: OpenTable, column: str, request: PlanRequest, *, greatest: bool) -> ColumnValue:
     way = "desc nulls last" if greatest else "asc nulls last"
-    request = replace(request, columns=[column], order_by=[f"{column} {way}"], limit=1)
+    aim = f"take the {'greatest' if greatest else 'least'} value of"
+    request = replace(request, columns=[column], order_by=[f"{column} {way}"], limit=1, aim=aim)
     return of_one_listing(table, request, partial(_extreme_of, table, column, greatest))
 
 

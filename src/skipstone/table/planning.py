@@ -88,7 +88,8 @@ class PlanOptions(TypedDict, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """A query to plan; see ``Table.scan``. ``shown``: the plan is shown, not only the rows.
-    ``own``: for the reader of ``Table.query``, which does not need some evidence."""
+    ``own``: for the reader of ``Table.query``, which does not need some evidence. ``aim`` says in
+    errors what the sort keys are for."""
 
     where: Where = None
     columns: Sequence[str] | None = None
@@ -104,6 +105,7 @@ class PlanRequest:
     keys: KeySets | None = None
     shown: bool = True
     own: bool = False
+    aim: str = "sort by"
 
     @property
     def counted(self) -> bool:
@@ -472,6 +474,6 @@ def _query(
         footers=footers,
         tree=without_expressions(tree),
         columns=None if columns is None else tuple(columns),
-        orders=tuple(orders_in(table, schema, request.order_by)),
+        orders=tuple(orders_in(table, schema, request.order_by, request.aim)),
         limit=limit,
     )

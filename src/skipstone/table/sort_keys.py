@@ -53,28 +53,30 @@ def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
 
 
 def orders_in(
-    table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None
+    table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None, aim: str
 ) -> list[SortKey]:
     """The sort keys of a query, spelled as the table has them; see ``sort_column``."""
     found = []
     for order in [] if order_by is None else orders_of(order_by):
-        path = sort_column(table, schema, order.column)
+        path = sort_column(table, schema, order.column, aim)
         if len(path) > 1 or len(column_path(order.column)) > 1:
             raise UnsupportedError(
-                f"cannot sort by {order.column}, which lies below another column",
-                hint="sort by columns of the root",
+                f"cannot {aim} {order.column}, which lies below another column",
+                hint="name a column of the root",
             )
         field = schema.field(path[0])
         if spark_type(field.type) is None:
             raise SkipstoneError(
-                f"cannot sort by {order.column}: it is {field.type}",
-                hint="sort by columns of numbers, texts, times or booleans",
+                f"cannot {aim} {order.column}: it is {field.type}",
+                hint="name a column of numbers, texts, times or booleans",
             )
         found.append(SortKey(path[0], order.descending, order.nulls_first))
     return found
 
 
-def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
+def sort_column(
+    table: OpenTable, schema: pa.Schema, name: str, aim: str = "sort by"
+) -> tuple[str, ...]:
     """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none.
 
     ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
@@ -90,6 +92,6 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
     why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()
     if why.startswith("collation"):
         raise UnsupportedError(
-            f"cannot sort by {name}: {why}", hint="sort with Spark: Table.read(spark, where)"
+            f"cannot {aim} {name}: {why}", hint="let Spark do it: Table.read(spark, where)"
         )
     return path
