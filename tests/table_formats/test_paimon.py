@@ -429,3 +429,15 @@ def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
         assert table.plan(f"id = {id}").files_kept == 1
     before = skipstone.Table(path, version=1, storage_options=s3.options)
     assert rows(before.query()) == rows(history.read(1))
+
+
+def test_folders_of_floats_may_be_spelled_in_another_way(tmp_path: Path) -> None:
+    """Java's Paimon writes f=Infinity, where pypaimon looks for f=inf."""
+    made = Made(tmp_path, pa.schema([("id", pa.int64()), ("f", pa.float32())]), partitions=["f"])
+    infinite = pa.array([float("inf"), 1.5], pa.float32())
+    made.commit(pa.table({"id": [1, 2], "f": infinite}))
+    assert skipstone.Table(made.path).count("f > 2") == 1
+    (Path(made.path) / "f=inf").rename(Path(made.path) / "f=Infinity")
+    with pytest.raises(SkipstoneError, match=r"1 of 2 files of .* are not there, .*/f=inf/") as e:
+        skipstone.Table(made.path).count("f > 2")
+    assert "as Infinity for inf: then read it through" in str(e.value)

@@ -330,9 +330,15 @@ class SnapshotTable:
         gone = [path for path, found in zip(snapshot.paths, at, strict=True) if found < 0]
         if gone:
             count = of_total(len(gone), len(snapshot.paths), "files")
+            state, hint = "gone", "a vacuum removes the files of old versions: open a newer version"
+            if any(pa.types.is_floating(each.type) for each in snapshot.partitions.values()):
+                state = "not there"
+                hint += (
+                    "; or the writer spells floats in folders in another way, as Infinity for inf:"
+                    f" then read it through {snapshot.format}"
+                )
             raise (SkipstoneError if self.pinned else StaleError)(
-                f"{self.root}: {count} of {snapshot} are gone, such as {gone[0]}",
-                hint="a vacuum removes the files of old versions: open a newer version",
+                f"{self.root}: {count} of {snapshot} are {state}, such as {gone[0]}", hint=hint
             )
         chosen = stored.where(np.array(at, np.int64))
         other = np.flatnonzero(chosen.sizes != snapshot.sizes)
