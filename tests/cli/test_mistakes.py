@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EVENTS, PLAIN, BAD = "{0}/lake/events", "{0}/lake/plain", "{0}/bad"
 NESTED = "{0}/lake/nested"
+KMS = "tests.parquet.encryption.keys:PlainKms"
 NO_FILE = "no such file or directory: {0}/bad/nope"
 
 
@@ -68,6 +69,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (bad / "text.parquet").write_text("hello, I am no Parquet file at all")
     (bad / "rows.csv").write_text("a,b\n1,2\n")
     (bad / "short.key").write_text("abc")
+    (bad / "bytes.bin").write_bytes(b"{\xff}")
     (bad / "hex.key").write_text("0123456789abcdef")
     (bad / "people.csv").write_text("name,born\nZoe,1999\n")
     (bad / "good.key").write_bytes(bytes(range(200, 216)))
@@ -104,6 +106,7 @@ ALIKE = [
     ((EVENTS, "--index-key", "l=file:" + BAD + "/none.key"), "{0}/bad/none.key: No such file"),
     ((EVENTS, "--index-key", "l=env:NO_SUCH_KEY"), "environment variable NO_SUCH_KEY is not set"),
     ((EVENTS, "--index-kms", "nope:X"), "no KMS client 'nope:X'.*PYTHONPATH"),
+    ((EVENTS, "--index-kms", "os:getcwd"), "'os:getcwd' makes no KMS client, but .* type str"),
     ((EVENTS, "--index-location", BAD + "/none"), "there is no index at {0}/bad/none"),
 ]
 # `build` makes an index there; `advise` only names the place in what it proposes.
@@ -464,7 +467,13 @@ OTHERS = [
     ("ingest", (BAD + "/db", BAD + "/text.parquet", "--timestamp", "ts"), "no Parquet magic"),
     ("ingest", (BAD + "/db", BAD + "/enc.parquet", "--timestamp", "ts"), "`skipstone decrypt FILE"),
     ("encrypt", (BAD + "/enc.parquet", FOOTER, GOOD), "encrypted already.*as --keys FILE"),
-    ("rekey", (BAD + "/enc.parquet", "--kms", "builtins:dict"), "no KMS has wrapped its keys"),
+    ("rekey", (BAD + "/enc.parquet", "--kms", KMS), "no KMS has wrapped its keys"),
+    (
+        "rekey",
+        (BAD + "/enc.parquet", "--kms", "builtins:dict"),
+        "makes no KMS client, .* type dict",
+    ),
+    ("check", (PLAIN, "--keys", BAD + "/bytes.bin"), "bytes.bin: key file: not a JSON document"),
     ("rekey", (PART, "--kms", "json:loads"), "'json:loads' cannot be made: TypeError.*arguments"),
     ("rekey", (PART, "--kms", ":"), "no KMS client ':': ValueError"),
     ("decrypt", (PART, FOOTER, GOOD), "in the clear already"),

@@ -147,12 +147,18 @@ def kms_from(name: str) -> Any:
             hint="the module must be on PYTHONPATH, and have the name",
         ) from error
     try:
-        return make()
+        client = make()
     except Exception as error:  # of a user's function
         raise SkipstoneError(
             f"the KMS client {name!r} cannot be made: {type(error).__name__}: {first_line(error)}",
             hint="it is called without arguments, and returns the client",
         ) from error
+    if not hasattr(client, "unwrap_key"):
+        raise SkipstoneError(
+            f"{name!r} makes no KMS client, but a value of type {type(client).__name__}",
+            hint="a KMS client has the methods wrap_key and unwrap_key",
+        )
+    return client
 
 
 aad_prefix_option = click.option(
@@ -380,7 +386,7 @@ class DecryptionOptions:
                     "--keys excludes all other key options: its file has the keys and the AAD "
                     "prefix"
                 )
-            return decryption_from_json(Path(self.keys).read_text("utf-8"), file=self.keys)
+            return decryption_from_json(Path(self.keys).read_bytes(), file=self.keys)
         with _value_errors("a key is 16, 24 or 32 bytes"):
             return _Decryption(**_opened(self), allow_plaintext_files=self.allow_plaintext_files)
 

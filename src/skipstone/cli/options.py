@@ -23,6 +23,7 @@ import stat
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -79,7 +80,7 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
         raise click.BadParameter(f"{value!r} is not a size; write 512MiB, 2GB or 1g", ctx, param)
     number, unit, binary, byte = match.groups()
     base = 1000 if byte and not binary else 1024
-    found = int(float(number) * base ** (" kmgt".index(unit.lower()) if unit else 0))
+    found = int(Decimal(number) * base ** (" kmgt".index(unit.lower()) if unit else 0))
     if found <= 0:
         raise click.BadParameter("a size must be greater than 0", ctx, param)
     return found

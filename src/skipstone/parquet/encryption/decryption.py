@@ -315,7 +315,7 @@ class FileKeys:
 _ENTRIES = {"footer_key", "column_keys", "aad_prefix"}
 
 
-def decryption_from_json(text: str, *, file: str | None = None) -> Decryption:
+def decryption_from_json(text: str | bytes, *, file: str | None = None) -> Decryption:
     """The keys in a JSON document (see the module); ``FormatError`` for anything else."""
     try:
         found = json.loads(text)
