@@ -6,7 +6,6 @@ Rows are printed as a table with aligned columns, as comma-separated values, or 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
@@ -259,14 +258,27 @@ class _FoundRows:
 
 def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Comma-separated values, lines without their ends."""
-    head = io.StringIO()
-    csv.writer(head, lineterminator="").writerow(names)
-    yield head.getvalue()
+    lines = _Lines()
+    # It quotes values with a character of the line end.
+    writer = csv.writer(lines, lineterminator="\r\n")
+    writer.writerow(names)
+    yield lines.taken()
     for batch in batches:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         writer.writerows([["" if v is None else _text(v) for v in row] for row in _rows(batch)])
-        yield text.getvalue().removesuffix("\n")
+        if batch.num_rows:
+            yield lines.taken()
+
+
+class _Lines(list[str]):
+    """The lines of a writer of CSV, which writes one at a time."""
+
+    write = list.append
+
+    def taken(self) -> str:
+        """The lines that were written since the last call."""
+        text = "\n".join(line.removesuffix("\r\n") for line in self)
+        self.clear()
+        return text
 
 
 def _first_rows(
@@ -332,23 +344,24 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column as Python has them, or as text; U+FFFD for what is not UTF-8."""
     import pyarrow as pa
 
-    from skipstone.predicate.literals import text_of_times
-
-    if pa.types.is_timestamp(column.type):
-        return list(text_of_times(column).to_pylist())
+    if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+        return _texts_of_times(column)
     if column.type == pa.time64("ns"):  # Python would cut off the last three digits
         texts = pc.cast(column, pa.string()).to_pylist()
         return [text and text.removesuffix("000").removesuffix(".000000") for text in texts]
     if pa.types.is_float32(column.type):  # of few digits, which are not those of the double
         texts = pc.cast(column, pa.string()).to_pylist()
         return [None if text is None else float(text) for text in texts]
-    inner = str(column.type)
-    if "timestamp[ns" in inner or "time64[ns" in inner:  # pandas, if it is there, has its own
+    if _OWN_TEXT.search(str(column.type)):
         return _unusual_values(column)
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
         return _unusual_values(column)
+
+
+# Types whose values have a text of their own, in the name of a type that has them inside.
+_OWN_TEXT = re.compile(r"timestamp\[|time64\[ns|duration\[|\bfloat\b")
 
 
 def _unusual_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -387,7 +400,13 @@ def _unusual_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if spark_type(type) == pa.string():
         coded = column.cast(pa.large_string()).view(pa.large_binary()).to_pylist()
         return [None if each is None else each.decode("utf-8", "replace") for each in coded]
-    return list(pc.cast(column, pa.string()).to_pylist())
+    return _texts_of_times(column)
+
+
+def _texts_of_times(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    from skipstone.predicate.literals import text_of_times
+
+    return list(text_of_times(column).to_pylist())
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:

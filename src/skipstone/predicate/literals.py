@@ -279,15 +279,54 @@ class Keys:
         return [key if ok else None for key, ok in zip(raw, self.valid.tolist(), strict=True)]
 
 
-def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Dates and times as Arrow's text, because Python lacks nanoseconds and years beyond 9999.
+# Arrow has a text of these days from 1970 in every time zone, and wrong texts of others.
+_DAYS = 11_000_000
+# How many of a unit a day has.
+_A_DAY = {"D": 1, "s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
-    In UTC where this machine does not know their time zone.
+
+def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Dates, times and durations as text, because Python lacks nanoseconds and years beyond 9999.
+
+    In UTC where this machine does not know their time zone, and beyond the years of Arrow.
     """
-    try:
+    type = times.type
+    if isinstance(times, pa.ChunkedArray):
+        return pa.chunked_array([text_of_times(chunk) for chunk in times.chunks], pa.string())
+    if pa.types.is_time(type):
         return pc.cast(times, pa.string())
+    narrow = pa.types.is_date32(type)
+    unit = "D" if narrow else "ms" if pa.types.is_date64(type) else type.unit
+    a_day = _A_DAY[unit]
+    ticks = times.view(pa.int32() if narrow else pa.int64())
+    days, rest = np.divmod(ticks.fill_null(0).to_numpy().astype(np.int64), a_day)
+    if pa.types.is_duration(type):
+        spans = zip(days.tolist(), (rest * (10**9 * 86_400 // a_day)).tolist(), strict=True)
+        return pa.array([_time_span(*each) for each in spans], pa.string(), mask=~validity(times))
+    far = np.abs(days) > min(_DAYS, 2**63 // a_day - 2)
+    near = pc.if_else(far, pa.scalar(None, type), times) if far.any() else times
+    try:
+        texts = pc.cast(near, pa.string())
     except pa.ArrowInvalid:
-        return pc.cast(pc.cast(times, pa.timestamp(times.type.unit, "UTC")), pa.string())
+        texts = pc.cast(pc.cast(near, pa.timestamp(unit, "UTC")), pa.string())
+    if not far.any():
+        return texts
+    written = np.datetime_as_string(days[far].view("M8[D]"))
+    if not pa.types.is_date(type):
+        end = "Z" if type.tz else ""
+        of_day = np.datetime_as_string(rest[far].view(f"M8[{unit}]")).tolist()
+        written = [
+            f"{date} {time[11:]}{end}" for date, time in zip(written.tolist(), of_day, strict=True)
+        ]
+    return pc.replace_with_mask(texts, far, pa.array(written, pa.string()))
+
+
+def _time_span(days: int, nanoseconds: int) -> str:
+    """As Python writes a ``timedelta``, which has no nanoseconds and fewer days."""
+    seconds, part = divmod(nanoseconds, 10**9)
+    whole = f"{days} day{'' if abs(days) == 1 else 's'}, " if days else ""
+    digits = f".{part:09}".removesuffix("000") if part else ""
+    return f"{whole}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}{digits}"
 
 
 def stored(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:

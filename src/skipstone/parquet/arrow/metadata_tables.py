@@ -28,6 +28,7 @@ from skipstone.parquet.encodings.plain import DTYPES
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 from skipstone.parquet.values import ByteArrays, Values
+from skipstone.predicate.literals import text_of_times
 
 from .arrow_types import leaf_type
 from .arrow_values import leaf_array
@@ -359,15 +360,10 @@ def _physical(values: ByteArrays, leaf: ColumnDescriptor) -> Values:
 
 
 def _printed(array: pa.Array) -> pa.Array:
-    zone = pa.types.is_timestamp(array.type) and array.type.tz is not None
-    if zone:
-        array = array.cast(pa.timestamp(array.type.unit))
+    if pa.types.is_temporal(array.type):
+        if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+            array = array.cast(pa.timestamp(array.type.unit, "UTC"))
+        return text_of_times(array)
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
-    texts = array.cast(pa.string())
-    if not zone:
-        return texts
-    # Arrow prints values outside its calendar as <value out of range: …>.
-    return pc.if_else(
-        pc.starts_with(texts, "<"), texts, pc.binary_join_element_wise(texts, "Z", "")
-    )
+    return array.cast(pa.string())
