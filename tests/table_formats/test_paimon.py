@@ -402,6 +402,25 @@ def test_branches_and_tags(tmp_path: Path) -> None:
     for wrong in ("other", "audit@5", "audit@", 9):
         with pytest.raises(SkipstoneError, match=f"has no snapshot {wrong}"):
             skipstone.Table(made.path, version=wrong).count()
+    made.table.branch_manager().create_branch("blank")
+    for name in ("audit", "blank"):
+        change = SchemaChange.rename_column("kind", f"kind_of_{name}")
+        made.catalog.alter_table(f"db.t$branch_{name}", [change], False)
+    for version, found in {
+        "audit": [{"id": 9, "kind_of_audit": "z", "more": 7}],
+        "audit@2": [{"id": 9, "kind": "z", "more": 7}],
+        "blank": [],
+    }.items():
+        table = skipstone.Table(made.path, version=version)
+        snapshots = table.snapshots()
+        assert snapshots is not None
+        again = skipstone.Table(made.path, version=table.kept_at(snapshots.kept()).version)
+        for each in (table, again):
+            assert each.query("id = 9").to_pylist() == found, version
+            assert each.count() == (3 if found else 0)
+            assert f"kind_of_{version}" in each.query().column_names or "@" in version
+    with pytest.raises(SkipstoneError, match="has no snapshot blank@1"):
+        skipstone.Table(made.path, version="blank@1").count()
     made.alter(SchemaChange.rename_column("kind", "sort"))
     snapshots = skipstone.Table(made.path).snapshots()
     assert snapshots is not None

@@ -105,6 +105,8 @@ class PaimonSource(DirectorySource):
         self._options = store_options(root, options, _OPTIONS)
         # The name of the tag, or of the snapshot of a branch, if one was selected.
         self._name = ""
+        # What reopens a branch in the schema that it has beside its name.
+        self._schema = ""
         self._empty = False
         self._table = self._open()
         if self.pinned:
@@ -145,23 +147,40 @@ class PaimonSource(DirectorySource):
         elif re.fullmatch(r"\d+", text):
             found = table.snapshot_manager().get_snapshot_by_id(int(text))
         else:
-            numbered = re.fullmatch(r"(.+)@(\d+)", text, re.DOTALL)
-            branch = text if numbered is None else numbered[1]
-            table = self._branch(branch)
-            snapshots = None if table is None else table.snapshot_manager()
-            if numbered is None:
-                found = snapshots and snapshots.get_latest_snapshot()
-            else:
-                found = snapshots and snapshots.get_snapshot_by_id(int(numbered[2]))
-            self._name = f"{branch}@{found.id}" if found else ""
+            return self._of_branch(text)
         if found is None:
-            raise SkipstoneError(
-                f"{self.root} has no {said}",
-                hint="a version is the number of a snapshot, or the name of a tag or a branch",
-            )
+            raise self._absent(said)
         return table.copy({"scan.snapshot-id": str(found.id)})
 
-    def _branch(self, name: str) -> Any:
+    def _absent(self, said: str) -> SkipstoneError:
+        hint = "a version is the number of a snapshot, or the name of a tag or a branch"
+        return SkipstoneError(f"{self.root} has no {said}", hint=hint)
+
+    def _of_branch(self, text: str) -> Any:
+        """A branch as it is now, ``branch@number``, or what ``branch@number@schema`` reopens: 0 is
+        the number without a snapshot."""
+        parts = re.fullmatch(r"(.+?)(?:@(\d+))?(?:@(\d+))?", text, re.DOTALL)
+        branch, number, schema = parts.groups() if parts else (text, None, None)
+        table = self._branch(branch, None if schema is None else int(schema))
+        if table is None:
+            raise self._absent(f"snapshot {text}")
+        snapshots = table.snapshot_manager()
+        now = number is None or schema is not None
+        if number is None:
+            found = snapshots.get_latest_snapshot()
+        else:
+            found = snapshots.get_snapshot_by_id(int(number))
+        self._empty = now and found is None and number in (None, "0")
+        if found is None and not self._empty:
+            raise self._absent(f"snapshot {text}")
+        self._name = f"{branch}@{0 if self._empty else found.id}"
+        if not now:
+            return table.copy({"scan.snapshot-id": number})
+        self._schema = f"@{table.table_schema.id}"
+        options = {} if self._empty else {"scan.snapshot-id": str(found.id)}
+        return table.copy_without_time_travel(options)
+
+    def _branch(self, name: str, schema: int | None) -> Any:
         """The table as a branch has it, with its own schemas; ``None`` without the branch."""
         main = self._table
         if name not in main.branch_manager().branches():
@@ -169,7 +188,7 @@ class PaimonSource(DirectorySource):
         named = import_module("pypaimon.common.identifier").Identifier
         schemas = import_module("pypaimon.schema.schema_manager").SchemaManager
         own = schemas(main.file_io, main.table_path, branch=name)
-        return self._in(named("default", "table", branch=name), own)
+        return self._in(named("default", "table", branch=name), own, schema)
 
     def _in(self, identifier: Any, schemas: Any, id: int | None = None) -> Any:
         """The table in its newest schema, or in one that has a number."""
@@ -203,7 +222,7 @@ class PaimonSource(DirectorySource):
         return TableSnapshot(
             format=FORMAT,
             version=self._name or version,
-            reopened=self._name or f"{version}@{table.table_schema.id}",
+            reopened=f"{self._name}{self._schema}" or f"{version}@{table.table_schema.id}",
             paths=[each.path for each in files],
             sizes=np.array([each.file.file_size for each in files], np.int64),
             row_counts=np.array([each.file.row_count for each in files], np.int64),
