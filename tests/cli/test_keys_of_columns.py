@@ -49,6 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pa_csv.write_csv(USERS, out)
     (home / "users.tsv").write_text("user\tn\nu-003\t3\nu-250\t7\n")
     (home / "users.txt").write_text("u-003\n\nu-250\r\nnobody")
+    (home / "marked.txt").write_text("\ufeffu-003\r\nu-250\r\n")
     (home / "ids.txt").write_text("3\n 250 \n\n999999\n")
     (home / "prices.txt").write_text("3.5\n7.50\n8\n")
     (home / "mixed.txt").write_text("3\n\nx4\n5\n")
@@ -80,6 +81,7 @@ def test_a_column_of_a_file(home: Path, file: str) -> None:
 
 def test_lines_of_a_file_are_values_of_the_column(home: Path) -> None:
     assert ids(home, "--keys", f"{home}/users.txt:user_id") == [3, 250]
+    assert ids(home, "--keys", f"{home}/marked.txt:user_id") == [3, 250]
     assert ids(home, "--keys", f"{home}/ids.txt:id") == [3, 250]
     assert ids(home, "--keys", f"{home}/ids.txt:user_id") == []
     assert ids(home, "--keys", f"{home}/prices.txt:price") == [3, 7]
@@ -150,4 +152,6 @@ def test_a_file_without_a_column_has_the_keys_of_encrypted_files(home: Path) -> 
     assert "users.txt is not a JSON file with the keys of encrypted files" in done.stderr
     assert "--keys" in done.stderr
     (home / "keys.json").write_text('\ufeff {"footer_key": 5}')
-    assert "write FILE:COLUMN" not in run(home, "query", "--keys", f"{home}/keys.json").stderr
+    said = run(home, "query", "--keys", f"{home}/keys.json").stderr
+    assert "keys.json: key file: footer_key is not a string" in said
+    assert 'hint: {"footer_key": "hex, base64:…' in said

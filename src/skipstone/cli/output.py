@@ -222,8 +222,12 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
 
 
 def _fault_of(error: BaseException, verb: str) -> Fault:
-    other = isinstance(error, FormatError) and (error.file or "").endswith(_OTHERS)
-    if isinstance(error, SkipstoneError) and other and verb in _READS_OTHERS:
+    if (
+        isinstance(error, FormatError)
+        and (error.file or "").endswith(_OTHERS)
+        and not error.about.startswith("key file: ")
+        and verb in _READS_OTHERS
+    ):
         hint = "it is of another format: --format csv, json or orc"
         return Fault(message=one_line(error.message), hint=hint)
     if isinstance(error, SkipstoneError):

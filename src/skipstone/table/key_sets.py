@@ -14,6 +14,7 @@ type of the table's column, empty text as null.
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from errno import ENOENT
 from pathlib import Path
@@ -201,7 +202,7 @@ def _csv(path: str, column: str, delimiter: str) -> pa.Array:
 def _lines(path: str) -> pa.Array:
     """The lines, null for an empty one."""
     with pa.input_stream(path) as file:
-        data = file.read().removesuffix(b"\n")
+        data = file.read().removeprefix(BOM_UTF8).removesuffix(b"\n")
     text = pa.array([data], pa.large_binary()).view(pa.large_string())
     try:
         text.validate(full=True)
