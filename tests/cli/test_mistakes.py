@@ -474,6 +474,7 @@ OTHERS = [
         "makes no KMS client, .* type dict",
     ),
     ("check", (PLAIN, "--keys", BAD + "/bytes.bin"), "bytes.bin: key file: not a JSON document"),
+    ("inspect", (PART, "--keys", BAD + "/bytes.bin"), "bytes.bin: key file: not a JSON document"),
     ("rekey", (PART, "--kms", "json:loads"), "'json:loads' cannot be made: TypeError.*arguments"),
     ("rekey", (PART, "--kms", ":"), "no KMS client ':': ValueError"),
     ("decrypt", (PART, FOOTER, GOOD), "in the clear already"),

@@ -60,8 +60,7 @@ def inspect_parquet(
     raises ``KeyUnavailableError`` if the footer is encrypted and cannot be read.
     """
     if options.keys is not None:
-        text = Path(options.keys).read_text(encoding="utf-8")
-        decryption = decryption_from_json(text, file=options.keys)
+        decryption = decryption_from_json(Path(options.keys).read_bytes(), file=options.keys)
     try:
         file = ParquetFile(path, storage_options=options.storage_options, decryption=decryption)
     except KeyUnavailableError as error:
