@@ -137,3 +137,31 @@ def test_the_verb(root: str, tmp_path: Path) -> None:
     made = ["ingest", str(tmp_path / "c"), first[2], "--timestamp", "at", "--sort-by", "at,`a,b`"]
     done = call(cli, made)
     assert done.exit_code == 0, done.output
+
+
+def test_a_directory_gives_the_columns_of_all_files_and_of_its_folders(tmp_path: Path) -> None:
+    """The second file has a column more and a wider one; the folders have ``day``."""
+    first = pa.table(
+        {"at": pa.array([1, 2], pa.timestamp("us")), "n": pa.array([1, 2], pa.int32())}
+    )
+    second = pa.table(
+        {"at": pa.array([3], pa.timestamp("us")), "n": pa.array([2**40]), "more": ["x"]}
+    )
+    for day, part in enumerate((first, second)):
+        folder = tmp_path / f"from/day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(part, folder / "a.parquet")
+    root = str(tmp_path / "all")
+    made = ["ingest", root, str(tmp_path / "from"), "--timestamp", "at"]
+    done = CliRunner().invoke(cli, made)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert Table(root).query(columns=["n", "more", "day"]).to_pylist() == [
+        {"n": 1, "more": None, "day": 0},
+        {"n": 2, "more": None, "day": 0},
+        {"n": 2**40, "more": "x", "day": 1},
+    ]
+    pq.write_table(first.drop_columns("n").append_column("n", [["a", "b"]]), folder / "b.parquet")
+    done = CliRunner().invoke(cli, made)
+    assert done.exit_code == 1
+    assert "a column has types that no column holds together" in done.stderr
+    assert "ingest the files of one type by themselves" in done.stderr

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    import pyarrow.dataset as ds
 
     from skipstone.live import Commit
 
@@ -92,9 +93,9 @@ def ingest(
 ) -> None:
     """Append the rows of SOURCE to the live table TABLE.
 
-    SOURCE is a Parquet or CSV file, or a directory of such files. The first call creates TABLE and
-    needs --timestamp. Rows are appended in place to the `data.parquet` of their time partition;
-    readers keep their snapshot.
+    SOURCE is a Parquet or CSV file, or a directory of such files: all their columns, and those that
+    folders such as day=1 give. The first call creates TABLE and needs --timestamp. Rows are
+    appended in place to the `data.parquet` of their time partition; readers keep their snapshot.
 
     \b
       skipstone ingest db/trades new.parquet --timestamp ts --partition-by hour
@@ -132,7 +133,7 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
         if source_format == "parquet":
             verified = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
             format = ds.ParquetFileFormat(default_fragment_scan_options=verified)
-        found = ds.dataset(source, format=format)
+        found = _dataset(source, format)
         yield pa.RecordBatch.from_pylist([], schema=found.schema)
         yield from found.to_batches()
     except (pa.ArrowException, OSError) as error:
@@ -145,6 +146,26 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
         raise FormatError(
             f"Arrow cannot read it as {source_format}: {error}", file=source
         ) from error
+
+
+def _dataset(source: str, format: str | ds.FileFormat) -> ds.Dataset:
+    """All columns of the files: some may lack one, and folders such as ``day=1`` give one."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from skipstone.errors import SkipstoneError
+
+    folders = "hive" if Path(source).is_dir() else None
+    try:
+        found = ds.dataset(source, format=format, partitioning=folders)
+        schemas = [found.schema, *(each.physical_schema for each in found.get_fragments())]
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowTypeError as error:
+        raise SkipstoneError(
+            f"{source}: a column has types that no column holds together: {error}",
+            hint="ingest the files of one type by themselves",
+        ) from error
+    return ds.dataset(source, schema, format=format, partitioning=folders)
 
 
 @click.command()
