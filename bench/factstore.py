@@ -207,9 +207,7 @@ def lay_facts(
         arrays += [column.take(pa.array(chosen)) for column in columns]
         arrays += [pa.array(np.zeros(count, np.int64))] * (len(fields) - len(indexes))
         names = [*OWN, *map(str, range(len(fields)))]
-        name, data = encode_part(
-            pa.Table.from_arrays(arrays, names=names), fields, created_by="bench"
-        )
+        name, data = encode_part(pa.Table.from_arrays(arrays, names=names), fields)
         store.storage.put(store.location.part(name), data)
 
 

@@ -21,6 +21,7 @@ from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Level, Units
 from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from skipstone.questdb.evidence.row_groups import PmSource, chunk_bounds
+from skipstone.questdb.format.pm import Pm
 
 from .figure import Figure, Peer, interleaved, median
 from .questdb_formats import ROW_GROUPS, VERSION, lay, repeat
@@ -111,7 +112,9 @@ def prune(
     data: bytes, parquet_size: int | None, schema: pa.Schema, *, verify: bool = False
 ) -> BoolArray:
     """The row groups of one file that may have a value below 4.5."""
-    snapshot = open_pm(data, parquet_size=parquet_size, verify=verify)
+    snapshot = Pm(data).snapshot(parquet_size)
+    if verify:
+        snapshot.verify()
     (name,) = schema.names
     file = OpenedPm.of(snapshot, path="data.parquet", schema=schema)
     known = file.stored(name)
