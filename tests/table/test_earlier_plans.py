@@ -13,7 +13,7 @@ from skipstone.pruning import costs
 from skipstone.table.planning import PlanRequest, planned
 
 FILES, ROWS = 6, 60_000
-LEFT_OUT = "not looked at: nothing was skipped there in"
+LEFT_OUT = "not looked at: nothing was skipped there in 4 earlier queries like this"
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,11 @@ def test_levels_that_skip_nothing_are_left_out_for_a_while(lake: tuple[str, pa.T
     table = Table(path)
     for value in range(100_000, 100_004):
         asked(table, whole, "mixed", value)
-    for number in range(12):
+    for number in range(15):
         assert left_out(table, f"mixed = {250_000 + number}") == ["pages", "row groups"]
         # what is shown does not depend on it
         assert LEFT_OUT not in str(table.explain(f"mixed = {250_000 + number}"))
     assert left_out(table, "mixed = 260000") == []
-    assert left_out(table, "mixed = 260001") == ["pages", "row groups"]
     assert left_out(table, "mixed > 260000") == []
     for value in range(200_000, 200_040):
         asked(table, whole, "mixed", value)

@@ -74,7 +74,7 @@ _SAMPLE = 32
 _FEW_OWN = 4
 #: plans in a row, see ``EarlierPlans``
 _IDLE = 4
-_AGAIN = 16
+_REST = 15
 #: seconds that leaving out an idle level may cost
 _LITTLE = 0.05
 #: evidence about row groups up to this ``cost`` reads nothing
@@ -160,26 +160,28 @@ class EarlierPlans:
     """The finer levels that decided nothing in earlier plans over one table, by the columns and
     operators of the predicate.
 
-    After ``_IDLE`` such plans in a row a level is left out, but asked again in every ``_AGAIN``-th:
-    another value, or a file that is new, may differ.
+    A level that decided nothing in ``_IDLE`` such plans in a row is left out of the next ``_REST``,
+    and then asked again: another value, or a file that is new, may differ.
     """
 
     def __init__(self) -> None:
-        self._plans: LruCache[Hashable, int] = LruCache(256)
+        #: in how many plans in a row a level decided nothing, and of how many it was left out since
+        self._plans: LruCache[Hashable, tuple[int, int]] = LruCache(256)
 
     def idle(self, tree: Bound, level: Level) -> int:
         """In how many plans in a row the level decided nothing; 0 where it is to be asked."""
         key = self._key(tree, level)
-        plans = self._plans.get(key) or 0
-        if plans < _IDLE or plans % _AGAIN == 0:
+        plans, since = self._plans.get(key) or (0, 0)
+        if plans < _IDLE or since >= _REST:
             return 0
-        self._plans.put(key, plans + 1)
+        self._plans.put(key, (plans, since + 1))
         return plans
 
     def add(self, tree: Bound, level: Level, *, useful: bool) -> None:
         """Records that a level was asked."""
         key = self._key(tree, level)
-        self._plans.put(key, 0 if useful else (self._plans.get(key) or 0) + 1)
+        plans, _ = self._plans.get(key) or (0, 0)
+        self._plans.put(key, (0 if useful else plans + 1, 0))
 
     def _key(self, tree: Bound, level: Level) -> Hashable:
         return level, frozenset((leaf.column, leaf.op) for leaf in leaves(tree))
