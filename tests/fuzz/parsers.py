@@ -331,6 +331,7 @@ _FORMAT = tuple(
 _THRIFT = (
     "parquet/thrift/compact.py",
     "parquet/thrift/structs.py",
+    "parquet/thrift/arrays.py",
     "parquet/thrift/kernel_wire.py",
     "parquet/thrift/kernel_lanes.py",
 )
