@@ -299,7 +299,7 @@ def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
     unit = "D" if narrow else "ms" if pa.types.is_date64(type) else type.unit
     a_day = _A_DAY[unit]
     ticks = times.view(pa.int32() if narrow else pa.int64())
-    days, rest = np.divmod(ticks.fill_null(0).to_numpy().astype(np.int64), a_day)
+    days, rest = np.divmod(_numbers(ticks)[0], a_day)
     if pa.types.is_duration(type):
         spans = zip(days.tolist(), (rest * (10**9 * 86_400 // a_day)).tolist(), strict=True)
         return pa.array([_time_span(*each) for each in spans], pa.string(), mask=~validity(times))
@@ -311,13 +311,11 @@ def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
         texts = pc.cast(pc.cast(near, pa.timestamp(unit, "UTC")), pa.string())
     if not far.any():
         return texts
-    written = np.datetime_as_string(days[far].view("M8[D]"))
+    written = np.datetime_as_string(days[far].view("M8[D]")).tolist()
     if not pa.types.is_date(type):
         end = "Z" if type.tz else ""
         of_day = np.datetime_as_string(rest[far].view(f"M8[{unit}]")).tolist()
-        written = [
-            f"{date} {time[11:]}{end}" for date, time in zip(written.tolist(), of_day, strict=True)
-        ]
+        written = [f"{date} {time[11:]}{end}" for date, time in zip(written, of_day, strict=True)]
     return pc.replace_with_mask(texts, far, pa.array(written, pa.string()))
 
 
