@@ -61,6 +61,18 @@ def nested(bench: Workbench) -> None:
     ]
 
 
+@point("differing files: Spark reads a column that has no type where it is only null")
+def untyped(bench: Workbench) -> None:
+    root = bench.home / "t"
+    write(root / "0.parquet", {"id": [1], "v": ["x"], "s": [{"a": True}]})
+    write(root / "1.parquet", {"id": [2], "v": pa.nulls(1), "s": [{"a": None}]})
+    table = Table(str(root))
+    for where in (None, "id > 0", "v = 'x' OR v IS NULL"):
+        found = sorted(table.read(bench.spark, where).collect())
+        assert [tuple(row) for row in found] == [(1, "x", (True,)), (2, None, (None,))]
+    assert table.read(bench.spark, "v = 'x'").count() == 1
+
+
 @point("folders: values have the types that Spark gives them")
 def folders(bench: Workbench) -> None:
     root = bench.home / "t"
