@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -165,3 +167,47 @@ def test_a_directory_gives_the_columns_of_all_files_and_of_its_folders(tmp_path:
     assert done.exit_code == 1
     assert "a column has types that no column holds together" in done.stderr
     assert "ingest the files of one type by themselves" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "one, other, told",
+    [
+        (pa.array([Decimal("12345678901234567.25")]), pa.array([0.1]), "double rounds decimal128"),
+        (
+            pa.array([[Decimal("12345678901234567.25")]]),
+            pa.array([[0.1]]),
+            "element: double rounds decimal128",
+        ),
+        (pa.array([{"d": Decimal("0.25")}]), pa.array([{"d": 0.1}]), "v: d: double rounds"),
+        (pa.array([2**53 + 1]), pa.array([0.5]), "9007199254740993 not in range"),
+        (pa.array([2**64 - 1], pa.uint64()), pa.array([-1]), "18446744073709551615 not in range"),
+        (pa.array([True]), pa.array([7]), "Field v has incompatible types"),
+        (pa.array([dt.date(2024, 2, 29)]), pa.array([10**15], pa.timestamp("us")), "date32"),
+    ],
+)
+def test_no_value_changes_with_the_type_of_all_files(
+    tmp_path: Path, one: pa.Array, other: pa.Array, told: str
+) -> None:
+    for turn, pair in enumerate(((one, other), (other, one))):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        for at, values in enumerate(pair):
+            times = pa.array([at], pa.timestamp("us"))
+            pq.write_table(pa.table({"at": times, "v": values}), folder / f"{at}.parquet")
+        made = ["ingest", str(tmp_path / f"t{turn}"), str(folder), "--timestamp", "at"]
+        done = CliRunner().invoke(cli, made)
+        assert done.exit_code == 1
+        assert told in done.stderr
+        assert "ingest the files of one type by themselves" in done.stderr
+
+
+def test_codes_in_one_file_are_texts_in_another(tmp_path: Path) -> None:
+    folder = tmp_path / "from"
+    folder.mkdir()
+    for at, values in enumerate((pa.array(["x"]).dictionary_encode(), pa.array(["y"]))):
+        times = pa.array([at], pa.timestamp("us"))
+        pq.write_table(pa.table({"at": times, "v": values}), folder / f"{at}.parquet")
+    made = ["ingest", str(tmp_path / "t"), str(folder), "--timestamp", "at"]
+    done = CliRunner().invoke(cli, made)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert Table(str(tmp_path / "t")).query().column("v").to_pylist() == ["x", "y"]

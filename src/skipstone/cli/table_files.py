@@ -13,11 +13,6 @@ from .options import TableArguments, columns_of, index_options, reporting, size
 from .spark_session import session, spark_master
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
     from skipstone.live import Commit
 
     from .output import Output
@@ -101,10 +96,11 @@ def ingest(
       skipstone ingest db/trades new.parquet --timestamp ts --partition-by hour
       skipstone ingest db/trades exports/ --batch-id 42
     """
+    from skipstone.live.source_files import batches_of
     from skipstone.table.ingest import ingest as append
 
     done: Any = append(
-        _batches(source, source_format),
+        batches_of(source, source_format),
         table,
         timestamp=timestamp,
         partition_by=partition_by,
@@ -112,60 +108,6 @@ def ingest(
         batch_id=batch_id,
     )
     out.result(Ingested(table, done))
-
-
-def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]:
-    """The rows of SOURCE. The first batch is empty, so that the schema is known without rows."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-    from skipstone.parquet.reading.file import ParquetFile
-
-    path = Path(source)
-    if not path.exists():
-        raise SkipstoneError(f"no such file or directory: {source}", hint="check the path")
-    if source_format is None:
-        names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
-        source_format = "csv" if any(name.endswith(".csv") for name in names) else "parquet"
-    try:
-        format: str | ds.FileFormat = source_format
-        if source_format == "parquet":
-            verified = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-            format = ds.ParquetFileFormat(default_fragment_scan_options=verified)
-        found = _dataset(source, format)
-        yield pa.RecordBatch.from_pylist([], schema=found.schema)
-        yield from found.to_batches()
-    except (pa.ArrowException, OSError) as error:
-        if source_format == "parquet" and path.is_file():
-            try:
-                ParquetFile(source)  # says more: encrypted, cut off, of another kind
-            except KeyUnavailableError as why:
-                hint = "ingest takes files in the clear: `skipstone decrypt FILE -o OUT`"
-                raise KeyUnavailableError(why.message, hint=hint) from error
-        raise FormatError(
-            f"Arrow cannot read it as {source_format}: {error}", file=source
-        ) from error
-
-
-def _dataset(source: str, format: str | ds.FileFormat) -> ds.Dataset:
-    """All columns of the files: some may lack one, and folders such as ``day=1`` give one."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    from skipstone.errors import SkipstoneError
-
-    folders = "hive" if Path(source).is_dir() else None
-    try:
-        found = ds.dataset(source, format=format, partitioning=folders)
-        schemas = [found.schema, *(each.physical_schema for each in found.get_fragments())]
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowTypeError as error:
-        raise SkipstoneError(
-            f"{source}: a column has types that no column holds together: {error}",
-            hint="ingest the files of one type by themselves",
-        ) from error
-    return ds.dataset(source, schema, format=format, partitioning=folders)
 
 
 @click.command()
