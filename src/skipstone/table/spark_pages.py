@@ -88,22 +88,17 @@ def paged(
 
 
 def pages_of(
-    table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
+    table: OpenTable, spark: SparkSession, request: PlanRequest, against: str | None
 ) -> DataFrame:
-    """The rows by pages in workers; ``UnsupportedError`` where that is impossible."""
-    missing = why_no_pages(table, {}, None, options)
-    frame, why = (None, missing) if missing else paged(table, spark, request)
+    """The rows by pages in workers; ``UnsupportedError`` where that is impossible, as ``against``
+    says already, or Spark."""
+    frame, why = (None, against) if against else paged(table, spark, request)
     if frame is None:
-        raise pages_impossible(table, why)
+        raise UnsupportedError(
+            f"{table.path}: Spark cannot read the table by pages: {why}",
+            hint="read it in this process, with Table.query",
+        )
     return frame
-
-
-def pages_impossible(table: OpenTable, why: str) -> UnsupportedError:
-    """The error where nothing but pages would do."""
-    return UnsupportedError(
-        f"{table.path}: Spark cannot read the table by pages: {why}",
-        hint="read it in this process, with Table.query",
-    )
 
 
 def _in_words(error: Exception) -> str:

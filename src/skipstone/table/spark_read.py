@@ -49,9 +49,11 @@ from .planning import PlanOptions, PlanRequest, of_one_listing, planned
 from .sort_keys import orders_of
 from .spark_connector import connector_frame
 from .spark_keys import SparkKeys, spark_keys
-from .spark_pages import paged, pages_impossible, pages_of, why_no_pages
+from .spark_pages import paged, pages_of, why_no_pages
 from .spark_read_schema import (
+    ListedSchema,
     WholeSchema,
+    listed_schema,
     plain_frame,
     require_own_root,
     schema_by_spark,
@@ -104,8 +106,9 @@ def read_table(
     keys = None if request.keys is None else spark_keys(spark, request.keys)
     asked = (where, columns, order_by, limit, keys)
     every_row = all(each is None for each in asked) and not connector and table.snapshots() is None
-    if every_row and not _unread(table, request):
-        return _native(table, spark, where, options, {}, None)
+    listed = listed_schema(table, options) if every_row else None
+    if every_row and not _unread(listed, request):
+        return _native(table, spark, where, options, {}, None, listed=listed)
     _check_columns(columns)
     settings = settings_of(spark)
     request = replace(request, time_zone=settings[ZONE], keys=keys and keys.expr)
@@ -131,16 +134,15 @@ def read_table(
         if by_pages is not None:
             return _marked(spark, table, by_pages, found.scan, choice)
         choice = Choice(Way.NATIVE, why)
-    elif unread := _unread(table, request, found.scan):
+    listed = _listed(found.scan) or listed or listed_schema(table, options)
+    if unread := _unread(listed, request):
         why = f"Spark's own reader fails on files in which {unread} has no type"
         try:
-            if against is not None:
-                raise pages_impossible(table, against)
-            return _by_pages(table, spark, request, options, keys, found.scan, why)
+            return _by_pages(table, spark, request, against, keys, found.scan, why)
         except UnsupportedError as error:  # Spark reads the other columns
             _LOG.warning("%s, and %s", why, error)
     _LOG.info("%s is read by %s", table.path, choice)
-    frame = _native(table, spark, where, options, settings, choice, keys)
+    frame = _native(table, spark, where, options, settings, choice, keys, listed=listed)
     return _finished(frame, columns, orders, limit)
 
 
@@ -240,23 +242,25 @@ def _of_format(
             return _finished(found.frame, request.columns if orders else None, orders, None)
         scan = found.scan
     why = f"Spark's own reader does not know the log of {snapshots.source.format}"
-    return _by_pages(table, spark, request, options, keys, scan, why)
+    against = why_no_pages(table, {}, None, options)
+    return _by_pages(table, spark, request, against, keys, scan, why)
 
 
 def _by_pages(
     table: OpenTable,
     spark: SparkSession,
     request: PlanRequest,
-    options: Mapping[str, str],
+    against: str | None,
     keys: SparkKeys | None,
     scan: TableScan | None,
     why: str,
 ) -> DataFrame:
-    """The rows by pages. What only Spark decides, it decides on all rows."""
+    """The rows by pages, because of ``why``; ``against`` as for ``pages_of``. What only Spark
+    decides, it decides on all rows."""
     if keys is None and scan is not None and undecidable(scan) is None:
-        frame = pages_of(table, spark, request, options)
+        frame = pages_of(table, spark, request, against)
         return _marked(spark, table, frame, scan, Choice(Way.PAGES, why))
-    frame = pages_of(table, spark, PlanRequest(time_zone=request.time_zone), options)
+    frame = pages_of(table, spark, PlanRequest(time_zone=request.time_zone), against)
     assert isinstance(request.where, str | None)
     frame = frame if request.where is None else frame.where(request.where)
     frame = frame if keys is None else keys.joined(frame)
@@ -264,17 +268,19 @@ def _by_pages(
     return _finished(frame, request.columns, orders, request.limit)
 
 
-def _unread(table: OpenTable, request: PlanRequest, scan: TableScan | None = None) -> str:
+def _listed(scan: TableScan | None) -> ListedSchema | None:
+    if scan is None or scan.plan.schema is None:
+        return None
+    return ListedSchema(scan.plan.listing, scan.plan.schema)
+
+
+def _unread(listed: ListedSchema | None, request: PlanRequest) -> str:
     """The columns of ``request`` that Spark's own reader cannot read; "" if it reads all.
 
     A column of Arrow's null type is stored as INT32. Spark reads that as types that integers widen
     to. Where columns are named, one counts as asked for if a text has its name.
     """
-    if not table.is_parquet:
-        return ""
-    try:
-        found = (scan and scan.plan.schema) or table.file_schema(table.listing())
-    except (SkipstoneError, OSError):  # the reader reports the error
+    if listed is None:
         return ""
     texts = [*(request.columns or ()), request.where, *_texts(request.order_by)]
     asked = " ".join(map(str, texts)).lower().replace("`", "")
@@ -285,7 +291,7 @@ def _unread(table: OpenTable, request: PlanRequest, scan: TableScan | None = Non
             return False
         return every or column_path(field.name)[0].lower().replace("`", "") in asked
 
-    return ", ".join(field.name for field in found.untyped if fails(field))
+    return ", ".join(field.name for field in listed.schema.untyped if fails(field))
 
 
 def _texts(order_by: str | Sequence[str] | None) -> Sequence[str]:
@@ -303,6 +309,8 @@ def _native(
     settings: Mapping[str, str],
     choice: Choice | None,
     keys: SparkKeys | None = None,
+    *,
+    listed: ListedSchema | None,
 ) -> DataFrame:
     if keys is not None:
         options = {**options, **keys.option}
@@ -322,7 +330,7 @@ def _native(
     if is_connect(spark):
         whole = WholeSchema()
         if table.catalog is None:
-            options, whole = schema_for_spark(table, spark, options)
+            options, whole = schema_for_spark(table, spark, options, listed)
             options = without_sidecars(table, options)
         if table.some is not None:
             options = {**options, "basePath": table.path}
@@ -350,7 +358,7 @@ def _native(
             keys.prune(pruner, spark)
         return pruner
 
-    frame = skip(plain_frame(table, spark, options), find_with_choice)
+    frame = skip(plain_frame(table, spark, options, listed), find_with_choice)
     frame = frame if where is None else frame.where(where)
     return frame if keys is None else keys.joined(frame)
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from skipstone.pruning.plan import Plan
+    from skipstone.pruning.table_schema import TableSchema
+    from skipstone.storage import Listing
 
     from .open_table import OpenTable
 
@@ -135,10 +137,35 @@ def schema_without_spark(
     return spark_types(pa.schema([schema.field(name) for name in wanted]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedSchema:
+    """A listing of files, and the schema of all of them."""
+
+    listing: Listing
+    schema: TableSchema
+
+
+def listed_schema(table: OpenTable, options: Mapping[str, str]) -> ListedSchema | None:
+    """The schema of the files that a table has now, where Spark's reader is given one; ``None``
+    where Spark finds the schema itself, and where its reader reports the error."""
+    merges = any(key.lower() == _MERGE for key in options)
+    if not table.is_parquet or table.txn is not None or table.catalog is not None or merges:
+        return None
+    listing = table.listing()
+    try:
+        return ListedSchema(listing, table.file_schema(listing))
+    except (OSError, FormatError, KeyUnavailableError):
+        return None
+
+
 def schema_for_spark(
-    table: OpenTable, spark: SparkSession, options: Mapping[str, str]
+    table: OpenTable,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    listed: ListedSchema | None,
 ) -> tuple[Mapping[str, str], WholeSchema]:
-    """``options`` and the schema for Spark's reader: that of all files, if they differ.
+    """``options`` and the schema for Spark's reader: that of all files, if they differ. They are
+    ``listed`` now, unless they were before.
 
     Spark takes the schema of one file, and ``mergeSchema`` refuses most types that widen. It is
     used only for a column that has a type that only Spark knows, or Spark's own metadata (a
@@ -146,18 +173,12 @@ def schema_for_spark(
     so does ``Table.read`` (``in_words``). ``UnsupportedError`` where types do not merge.
     """
     options = {**options, **table.lookup}
-    if not table.is_parquet or table.txn is not None or _MERGE in map(str.lower, options):
+    listed = listed or listed_schema(table, options)
+    if listed is None or listed.schema.distinct < 2:
         return options, WholeSchema()
-    listing = table.listing()
-    try:
-        found = table.file_schema(listing)
-    except (OSError, FormatError, KeyUnavailableError):
-        return options, WholeSchema()  # Spark's reader reports the error
-    if found.distinct < 2:
-        return options, WholeSchema()
-    files = found.merged.spark
+    files = listed.schema.merged.spark
     whole = WholeSchema()
-    folders = PartitionColumns.of(listing).values
+    folders = PartitionColumns.of(listed.listing).values
     if folders:
         case = spark.conf.get(_CASE_SENSITIVE, None) or ""
         whole = WholeSchema(case_sensitive=case.lower() == "true")
@@ -174,11 +195,17 @@ def schema_for_spark(
     return {**options, _MERGE: "true"}, WholeSchema(only_spark=marked)
 
 
-def plain_frame(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
+def plain_frame(
+    table: OpenTable,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    listed: ListedSchema | None = None,
+) -> DataFrame:
+    """The table as plain Spark reads it without sidecars; ``options`` of the reader, ``listed`` as
+    for ``schema_for_spark``."""
     if table.catalog is not None:
         return table.catalog.frame(options)
-    options, whole = schema_for_spark(table, spark, options)
+    options, whole = schema_for_spark(table, spark, options, listed)
     with whole.in_words(table.path):
         frame = _unordered(table, spark, options, whole.given)
     return whole.in_order(frame)
