@@ -422,13 +422,16 @@ def _arrow_field(node: Any) -> pa.Field:
 # -- values as text --------------------------------------------------------------------------------
 
 
+# The characters that are shown of each half of a long string.
+_HALF = 30
+
+
 def display(value: Value, type: pa.DataType) -> str:
     """SQL-like text for people: exact, but long strings are shortened in the middle."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    if isinstance(value, str | bytes) and len(value) > 60:
-        half = 30
-        start, end = sql_text(value[:half], type), sql_text(value[-half:], type)
+    if isinstance(value, str | bytes) and len(value) > 2 * _HALF:
+        start, end = sql_text(value[:_HALF], type), sql_text(value[-_HALF:], type)
         return f"{start[:-1]}…{end[2 if isinstance(value, bytes) else 1 :]}"
     text = sql_text(value, type)
     return text.removesuffix("BD") if kind_of(type) is Kind.DECIMAL else text

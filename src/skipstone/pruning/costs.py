@@ -264,12 +264,14 @@ class CostGate:
             self._count(level, units.level, int(np.sum(~worth)), len(worth))
         return undecided[worth]
 
-    def is_idle(self, tree: Bound, source: Source, units: Units) -> bool:
+    def is_idle(
+        self, tree: Bound, source: Source, units: Units, undecided: NDArray[np.bool_]
+    ) -> bool:
         """Whether ``source`` is left out, with a reason: it skipped nothing in earlier plans for
-        such a predicate, and reading all of ``units`` takes little time."""
-        if self.earlier is None or source.limits_cost or not len(units):
+        such a predicate, and reading all ``undecided`` units takes little time."""
+        if self.earlier is None or source.limits_cost or not undecided.any():
             return False
-        if float(self.reading(source, units).sum()) > _LITTLE:
+        if float(self.reading(source, units.where(undecided)).sum()) > _LITTLE:
             return False
         idle = self.earlier.idle(tree, source.level)
         if idle:
@@ -279,7 +281,7 @@ class CostGate:
 
     def learn(self, tree: Bound, source: Source, found: Evaluation) -> None:
         """Records whether ``source`` decided any of the units in ``found``."""
-        if self.earlier is not None and len(found.units):
+        if self.earlier is not None and not source.limits_cost and len(found.units):
             useful = not found.bounds.may.all() or bool(found.bounds.must.any())
             self.earlier.add(tree, source.level, useful=useful)
 

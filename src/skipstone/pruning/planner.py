@@ -79,11 +79,11 @@ class FinerLevels:
         sources = sorted(self.sources, key=lambda item: item.level)
         while sources and sources[0].limits_cost:
             state = self._level(state, sources.pop(0))
-        undecided = state.units.where(self._undecided(state))
+        undecided = self._undecided(state) if sources else np.zeros(0, np.bool_)
         # A level cuts what the next one asks, so only the last ones can be left out.
-        while sources and self.gate.is_idle(self.tree, sources[-1], undecided):
+        while sources and self.gate.is_idle(self.tree, sources[-1], state.units, undecided):
             sources.pop()
-        found = distinct(undecided.file) if sources else ()
+        found = distinct(state.units.file[undecided]) if sources else ()
         sample = self.gate.sample(np.asarray(found, np.int64))
         if sample is None:
             for source in sources:
@@ -144,8 +144,7 @@ class FinerLevels:
                     verdicts.append(self.gate.verdict(self.tree, source, asked, fine))
             else:
                 fine, parent = self._by_sample(state, source, at, sample)
-            if not source.limits_cost:
-                self.gate.learn(self.tree, source, fine)
+            self.gate.learn(self.tree, source, fine)
         except Exception as error:  # a finer level is advice: without it the plan reads more
             from .row_level import failure
 

@@ -132,10 +132,9 @@ def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> Lea
     if kind is None or not footer.num_row_groups or dictionaries_lack_headers(footer.created_by):
         return None
     leaf = selected.shape.leaves[0]
-    if footer.num_leaves <= _NARROW:
-        spans = footer.by_row_group(_spans, None)[:, leaf]
-    else:
-        spans = footer.by_row_group(_spans, leaf)
+    together = footer.num_leaves <= _NARROW
+    first, stop = (0, footer.num_leaves) if together else (leaf, leaf + 1)
+    spans = footer.by_row_group(_spans, first, stop)[:, leaf - first]
     start, length = spans[:, OFFSET], spans[:, LENGTH]
     if np.any(start < 0) or np.any(length > size - start):
         return None
@@ -162,28 +161,27 @@ def _kind(selected: SelectedField) -> BulkKind | None:
 _shared = lru_cache(1024)(BulkKind)
 
 
-def _spans(footer: FooterArrays, leaf: int | None) -> NDArray[np.int64]:
-    """The spans of the chunks of a leaf, or of all leaves, int64 (R, C, SPAN); the offset of an
+def _spans(footer: FooterArrays, first: int, stop: int) -> NDArray[np.int64]:
+    """The spans of the chunks of some leaves, int64 (R, stop - first, SPAN); the offset of an
     unusual one is -1."""
 
-    def of(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return values if leaf is None else values[:, leaf]
+    def of(name: str) -> NDArray[np.int64]:
+        return footer.chunk(name)[:, first:stop]
 
-    start, stop = of(footer.chunk("start")), of(footer.chunk("stop"))
-    rows = footer.group("num_rows")
-    rows = rows if leaf is not None else rows[:, None].repeat(footer.num_leaves, axis=1)
+    start, end = of("start"), of("stop")
+    rows = np.broadcast_to(footer.group("num_rows")[:, np.newaxis], start.shape)
     usual = (
-        (of(footer.chunk("encodings")) & ~_READABLE == 0)
-        & (of(footer.chunk("num_values")) == rows)
-        & (of(footer.chunk("encrypted")) <= 0)
-        & (of(footer.chunk("has_meta_data")) == 1)
-        & (of(footer.places("file_path")[0]) < 0)
+        (of("encodings") & ~_READABLE == 0)
+        & (of("num_values") == rows)
+        & (of("encrypted") <= 0)
+        & (of("has_meta_data") == 1)
+        & (footer.places("file_path")[0][:, first:stop] < 0)
         & (start >= 0)
-        & (stop >= start)
+        & (end >= start)
     )
-    offset, length = np.where(usual, start, -1), np.where(usual, stop - start, 0)
-    codec, decoded = (of(footer.chunk(name)) for name in ("codec", "total_uncompressed_size"))
-    return np.stack([offset, length, rows, codec, decoded], axis=-1)
+    offset, length = np.where(usual, start, -1), np.where(usual, end - start, 0)
+    decoded = of("total_uncompressed_size")
+    return np.stack([offset, length, rows, of("codec"), decoded], axis=-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
