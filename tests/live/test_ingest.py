@@ -211,3 +211,12 @@ def test_codes_in_one_file_are_texts_in_another(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, made)
     assert (done.exit_code, done.stderr) == (0, "")
     assert Table(str(tmp_path / "t")).query().column("v").to_pylist() == ["x", "y"]
+
+
+def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    made = ["ingest", str(tmp_path / "t"), str(tmp_path / "from"), "--timestamp", "at"]
+    done = CliRunner().invoke(cli, made)
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'from'}: no file to ingest" in done.stderr
+    assert not (tmp_path / "t").exists()

@@ -65,6 +65,11 @@ def _dataset(source: str, format: str | ds.FileFormat) -> ds.Dataset:
     try:
         found = ds.dataset(source, format=format, partitioning=folders)
         files = list(found.get_fragments())
+        if not files:
+            raise SkipstoneError(
+                f"{source}: no file to ingest",
+                hint="a directory has Parquet or CSV files, also in folders such as day=1",
+            )
         schemas = [found.schema, *(each.physical_schema for each in files)]
         if any(not each.equals(schemas[0]) for each in schemas):
             schemas = [_without_dictionaries(each) for each in schemas]
