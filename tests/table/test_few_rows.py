@@ -270,6 +270,25 @@ def test_lookups(lake: Path, indexed: skipstone.Table, where: str) -> None:
             assert taken or columns is not None
 
 
+def test_files_beside_one_that_differs_are_read_together(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every fourth file lacks x, and is read by itself."""
+    files: list[int] = []
+    real = bulk_rows.read_few_rows
+
+    def asked(parts: Any, *arguments: Any, **options: Any) -> Any:
+        files.append(len({part.path for part in parts}))
+        return real(parts, *arguments, **options)
+
+    monkeypatch.setattr(bulk_rows, "read_few_rows", asked)
+    with together():
+        found = skipstone.Table(str(lake)).query("small = 50", columns=["x", "small"])
+    assert found.equals(rows_for("small = 50").select(["x", "small"]))
+    assert sum(files) == FILES - len(range(1, FILES, 4))
+    assert max(files) == 3
+
+
 def test_texts_that_do_not_fit_into_one_array(
     indexed: skipstone.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

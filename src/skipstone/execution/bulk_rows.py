@@ -30,7 +30,7 @@ from skipstone.parquet.reading.few_rows import FewRows, chunk_entries, read_few_
 from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.tree import POSITIVE, Computed, Leaf
 from skipstone.predicate.tree import pieces as nodes_of
-from skipstone.predicate.types import column_name, column_path
+from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
@@ -137,7 +137,7 @@ class BatchReader:
             columns = _all_rows(batch, room)
             if columns is None:
                 return None
-            table = self._table(batch.pieces, _by_field(columns), batch.rows)
+            table = self._table(self.schema, batch.pieces, _by_field(columns), batch.rows)
             return None if table is None else (None, table)
         found = self._decided(batch, room, self.wanted)
         if found is None:
@@ -155,12 +155,44 @@ class BatchReader:
             }
         except FormatError:  # read one by one, the pieces name the file in the error
             return None
-        rest = [each for name, below in self.wanted.items() if name not in have for each in below]
-        if rest:
-            more = _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
-            have |= _by_field(more)
-        table = self._table(batch.pieces, have, len(at))
+        later = pa.schema([field for field in self.schema if field.name not in have])
+        if len(later):
+            bounds = np.searchsorted(at, read.first)
+            hit = np.flatnonzero(np.diff(bounds)).tolist()
+            rows = [at[bounds[n] : bounds[n + 1]] - read.first[n] for n in hit]
+            have |= self._rest([batch.pieces[n] for n in hit], later, rows, kernels, other, room)
+        table = self._table(self.schema, batch.pieces, have, len(at))
         return None if table is None else (at, table)
+
+    def _rest(
+        self,
+        pieces: Sequence[BulkPiece],
+        schema: pa.Schema,
+        rows: Sequence[NDArray[np.int64]],
+        kernels: BulkKernels | None,
+        other: OtherColumns,
+        room: Room,
+    ) -> dict[str, pa.ChunkedArray]:
+        """The columns of ``schema`` of ``rows`` of each piece. Neighbours that store them alike are
+        read together."""
+        names = [each for field in schema for each in self.wanted[field.name]]
+        held = [with_columns(each, names) for each in pieces]
+        tables: list[pa.Table] = []
+        for run in _runs(held):
+            alike = [each for each in held[run] if each is not None]
+            some = _of_rows(alike, names, rows[run], kernels, room) if alike else None
+            table = None
+            if some is not None:
+                table = self._table(schema, alike, _by_field(some), sum(map(len, rows[run])))
+            if table is not None:
+                tables.append(table)
+                continue
+            tables += [
+                other(each.piece.file, names, RowSet.of(each.positions(mine)))
+                for each, mine in zip(pieces[run], rows[run], strict=True)
+            ]
+        found = pa.concat_tables(tables)
+        return dict(zip(found.column_names, found.columns, strict=True))
 
     def _decided(
         self, batch: Batch, room: Room, wanted: Collection[str]
@@ -181,14 +213,14 @@ class BatchReader:
             return None
 
     def _table(
-        self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int
+        self, schema: pa.Schema, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int
     ) -> pa.Table | None:
-        """The output columns from columns of a batch; ``None`` where they take more memory than the
-        limit."""
-        if not self.schema.names:
+        """The columns of ``schema`` from columns of a batch; ``None`` where they take more memory
+        than the limit."""
+        if not schema.names:
             return rows_alone(rows)
         made, path = [], pieces[0].piece.file.opened.path
-        for field in self.schema:
+        for field in schema:
             column = have[field.name]
             if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
                 column = _decoded(column, pieces)
@@ -197,7 +229,7 @@ class BatchReader:
             if not isinstance(column, pa.ChunkedArray):
                 column = pa.chunked_array([column])
             made.append(in_type(column, field, path))
-        return pa.Table.from_arrays(made, schema=self.schema)
+        return pa.Table.from_arrays(made, schema=schema)
 
 
 def _asked_once(tree: Bound) -> frozenset[str]:
@@ -258,45 +290,37 @@ def _kernels(batch: Batch) -> BulkKernels | None:
     return KERNELS.for_work(values // _VALUES_OF_ONE + long // _BYTES_OF_VALUE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reading:
-    """The compiled loops, memory for a batch, and the reader of other columns."""
+def _runs(pieces: Sequence[BulkPiece | None]) -> list[slice]:
+    """Neighbours that store their columns alike; those that cannot be in a batch, one by one."""
+    runs, begin = [], 0
+    for stop in range(1, len(pieces) + 1):
+        first = pieces[begin]
+        if stop < len(pieces) and first is not None:
+            after = pieces[stop]
+            if after is not None and after.is_like(first):
+                continue
+        runs.append(slice(begin, stop))
+        begin = stop
+    return runs
 
-    kernels: BulkKernels | None
-    room: Room
-    other: OtherColumns
 
-
-def _rest(
+def _of_rows(
     pieces: Sequence[BulkPiece],
     names: Sequence[str],
-    at: NDArray[np.int64],
-    first: NDArray[np.int64],
-    how: Reading,
-) -> dict[str, Any]:
-    """Columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
-    bounds = np.searchsorted(at, first)
-    hit = np.flatnonzero(np.diff(bounds)).tolist()
-    rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
-    found = [with_columns(pieces[n], names) for n in hit]
-    alike = [each for each in found if each is not None]
-    if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
-        some = None
-        if len(at) <= MANY * first[-1]:
-            some = read_some(alike, names, _chosen(alike, rows), how.room)
-        elif len(hit) == len(pieces):
-            whole = read_columns(alike, names, how.kernels, how.room)
-            if whole is not None:
-                places = arrow(at)
-                some = {name: _values_at(each, places) for name, each in whole.columns.items()}
-        if some is not None:
-            return some
-    later = [
-        how.other(pieces[n].piece.file, names, RowSet.of(pieces[n].positions(mine)))
-        for n, mine in zip(hit, rows, strict=True)
-    ]
-    table = pa.concat_tables(later)
-    return {column_name((name,)): table.column(name) for name in table.column_names}
+    rows: Sequence[NDArray[np.int64]],
+    kernels: BulkKernels | None,
+    room: Room,
+) -> dict[str, Any] | None:
+    """Columns of ``rows`` of pieces that store them alike; ``None`` where they must be read one by
+    one."""
+    if sum(map(len, rows)) <= MANY * sum(each.rows for each in pieces):
+        return read_some(pieces, names, _chosen(pieces, rows), room)
+    whole = read_columns(pieces, names, kernels, room)
+    if whole is None:
+        return None
+    places = [mine + first for mine, first in zip(rows, whole.first, strict=False)]
+    at = arrow(np.concatenate(places))
+    return {name: _values_at(each, at) for name, each in whole.columns.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
