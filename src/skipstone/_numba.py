@@ -44,13 +44,15 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from zlib import crc32
+
+from skipstone._dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,9 +21,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
+
+from skipstone._dataclasses import dataclass
 
 from .errors import SkipstoneError
 

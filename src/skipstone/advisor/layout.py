@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.literals import Keys, from_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op, leaves
 from skipstone.predicate.types import spark_type

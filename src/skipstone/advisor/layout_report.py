@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, of_total, percent, plural, size
 
 from .report import QUERY_HEADINGS, QuerySavings

@@ -7,13 +7,14 @@ over the file.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import Keys, order_keys

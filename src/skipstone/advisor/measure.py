@@ -28,13 +28,13 @@ addition, each file has a row (path, identity, counts) and each part a footer.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
 from skipstone.indexes.bloom import fpp_for, sized
 from skipstone.pruning.column_types import is_text

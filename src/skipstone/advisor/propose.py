@@ -16,11 +16,11 @@ Nothing else is proposed: an index that never skips still costs time and bytes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import percent, plural
 from skipstone.indexes.valuelist import MAX_BYTES, MAX_VALUES
 from skipstone.predicate.types import column_name, indexable, spark_name

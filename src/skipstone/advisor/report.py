@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, html_table, of_total, one_line, percent, plural, size
 
 if TYPE_CHECKING:

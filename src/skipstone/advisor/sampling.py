@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone._arrays import runs_up_to
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, in_words
 from skipstone.execution.table_engine import Engine
 from skipstone.parquet.reading.file import ParquetFile

@@ -24,12 +24,13 @@ import os
 import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.data_file import build_file
 from skipstone.build.job import BuildJob, workers_here

@@ -16,13 +16,13 @@ rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.indexes.bloom import Bloom
 from skipstone.paimon.container_builder import coded, encoded
 from skipstone.paimon.index_blob import SMALL

@@ -8,9 +8,10 @@ scan's files: a log has no sizes of single files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, of_total, percent, plural, size
 from skipstone.planning.scan_lines import ScanLine
 

@@ -16,12 +16,13 @@ of the memory and the reasons, which a lock guards.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import RLock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import ExpressionError, SkipstoneError, UnsupportedError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
 from skipstone.indexes.text import TextBuilder

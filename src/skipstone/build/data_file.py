@@ -17,7 +17,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,

@@ -6,7 +6,6 @@ pages are read as dictionaries. A row group that does not fit into the memory is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.enums import Type
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name, is_list
 from skipstone.pruning.column_types import values_of_key

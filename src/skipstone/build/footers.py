@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.facts.part_columns import LONGEST_CHUNK
 from skipstone.identity import UNITS_PER_SECOND, ObjectId

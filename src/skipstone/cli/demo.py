@@ -6,12 +6,12 @@ import shlex
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import Report, of_total, plural, size
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError, UnsupportedError, command
 from skipstone.human import duration, of_total, plain, some_of
 from skipstone.human import size as human_size

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, first_line
 
 from .completion import paths

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 
 from .completion import index as index_name

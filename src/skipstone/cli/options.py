@@ -22,7 +22,6 @@ import re
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from skipstone import _compute as pc
+from skipstone._dataclasses import dataclass
 from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list

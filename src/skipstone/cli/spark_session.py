@@ -9,11 +9,11 @@ import shutil
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.human import size as human_size

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from skipstone._dataclasses import dataclass
 
 from .completion import column, column_list, paths
 from .options import TableArguments, columns_of, index_options, reporting, size

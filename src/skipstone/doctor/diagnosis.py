@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import Report, aligned, one_line, plural
 

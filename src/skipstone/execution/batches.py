@@ -3,11 +3,12 @@ columns lie."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.reading.bulk_columns import LeafChunks
 from skipstone.predicate.types import column_path
 

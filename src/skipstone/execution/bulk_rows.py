@@ -9,7 +9,6 @@ columns, of which only pages with a matching row are read.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, no_rows
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import StaleError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.summary_file import is_summary

@@ -8,7 +8,7 @@ by the table or by Spark.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.naming import SAME
 from skipstone.predicate.tree import is_expression

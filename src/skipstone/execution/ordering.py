@@ -13,7 +13,6 @@ several sort keys, units that tie with the last row are read too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, no_rows
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.evidence.value_bounds import ValueBounds
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows

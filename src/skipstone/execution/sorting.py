@@ -4,7 +4,6 @@ descending order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import Keys, compare, order_keys
 from skipstone.predicate.tree import Op

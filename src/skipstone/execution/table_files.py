@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.pruning import Evidence, Fetched, Level, RowSet, Units

@@ -8,13 +8,14 @@ without a listed file really has no file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import runs_up_to
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.pruning import Cause
 

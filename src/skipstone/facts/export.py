@@ -23,7 +23,6 @@ table; never among the data files, where Spark would read them as data.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError, in_words
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.indexes.bloom import FPP

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -38,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import validity
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, in_words
 from skipstone.indexes.bloom import Bloom, items_of
 from skipstone.pruning import Answer, Bounds, Cause, Reason

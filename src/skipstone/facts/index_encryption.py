@@ -8,9 +8,10 @@ that has one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.indexes.registry import kind as registered
 

@@ -16,9 +16,9 @@ contains "=" (it may be a partition), so "=" is written as %3D, and % as %25 to 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.storage import hidden_by_spark

@@ -11,7 +11,6 @@ not about this version, and it is unknown which: such a file counts as stale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, distinct, whole
+from skipstone._dataclasses import dataclass
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places

@@ -10,13 +10,13 @@ and unknown columns are copied unchanged. The rows of the new part are sorted by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 from .._arrays import distinct

@@ -44,13 +44,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import numbers, validity
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.identity import canonical_json
 from skipstone.predicate.tree import is_expression

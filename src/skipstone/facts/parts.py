@@ -22,14 +22,15 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
+from skipstone._parquet import ArrowParquetFile, read_metadata
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
@@ -47,6 +48,7 @@ from .read_ahead import END
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
@@ -226,7 +228,7 @@ class Part:
             if self.held is not None:
                 self.held.fetch(self.places(held))
             with naming(self.path), self._file(storage) as file:
-                reader = pq.ParquetFile(
+                reader = ArrowParquetFile(
                     file,
                     metadata=self.metadata,
                     page_checksum_verification=True,
@@ -236,10 +238,7 @@ class Part:
                 # If a thread of Arrow frees bytes of Python after Python ended, the process aborts.
                 # For a few rows, one thread reads columns faster than several.
                 threads = self.held is None and self.rows > _FEW
-                if self.group is None:
-                    table = reader.read(columns=held, use_threads=threads)
-                else:
-                    table = reader.read_row_group(self.group, columns=held, use_threads=threads)
+                table = reader.read(held, row_group=self.group, use_threads=threads)
         except FileNotFoundError as error_:
             raise FileNotFoundError(errno.ENOENT, MERGED, self.path) from error_
         except SkipstoneError:
@@ -423,7 +422,7 @@ def _signed(footer: bytes) -> bool:
 
 def _arrow_footer(footer: bytes, magic: bytes, decryption: object = None) -> pq.FileMetaData:
     whole = magic + footer + len(footer).to_bytes(4, "little") + magic
-    return pq.read_metadata(pa.py_buffer(whole), decryption_properties=decryption)
+    return read_metadata(whole, decryption)
 
 
 def name_of_part(footer: bytes) -> str:

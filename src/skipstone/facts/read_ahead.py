@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import io
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, cast
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.storage import ByteRange
 from skipstone.storage.base import SeekableBytes
 

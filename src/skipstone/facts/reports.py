@@ -8,9 +8,9 @@ denominator and unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import (
     Report,
     aligned,

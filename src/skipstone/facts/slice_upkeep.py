@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.indexes.bloom import Bloom
 from skipstone.indexes.bloom_slices import (

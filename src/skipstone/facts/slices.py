@@ -16,13 +16,13 @@ would reveal which values its files hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.pruning import Reason
 from skipstone.pruning.kind import Stored

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import whole
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored

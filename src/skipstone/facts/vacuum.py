@@ -5,9 +5,10 @@ It can be interrupted anywhere, and run again. Packs are listed before the parts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.atomic_replace import TEMPORARY

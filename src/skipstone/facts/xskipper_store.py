@@ -25,7 +25,7 @@ from our own store. The differences are these:
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._dataclasses import dataclass
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.indexes.bloom import Bloom

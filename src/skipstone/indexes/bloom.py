@@ -50,13 +50,13 @@ It answers ``=`` and ``IN``, and proves only that a file holds no match.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.human import plural
 from skipstone.predicate.literals import order_keys

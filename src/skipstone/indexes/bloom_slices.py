@@ -49,13 +49,14 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import validity
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.sketch import MAX_HASHES

@@ -29,11 +29,11 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:

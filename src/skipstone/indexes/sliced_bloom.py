@@ -11,11 +11,11 @@ Only the members of the groups are held in memory: a few bytes per file.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import Leaf
 from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate

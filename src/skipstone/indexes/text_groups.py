@@ -18,13 +18,14 @@ reads the head of a file's filters once and keeps it, then one block for each ke
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.tree import Const
 from skipstone.pruning import Answer, BoolArray, Bounds, Cause, Level, Reason

@@ -15,7 +15,6 @@ of many, their lists are gathered and evaluated as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -24,6 +23,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, is_text, refuse

@@ -9,11 +9,12 @@ meaning as ``…_text``. The text output shortens long lists and states how much
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, cut, of_total, plural, size
 from skipstone.parquet.arrow import metadata_tables as tables
 from skipstone.parquet.format.enums import FieldRepetitionType

@@ -13,9 +13,10 @@ for another format and raises ``FormatError`` for a damaged file of its own. It 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, cut
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 from skipstone.human import of_total
 from skipstone.paimon.file_index import PaimonFileIndex, RowSelection

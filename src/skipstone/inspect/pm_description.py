@@ -8,11 +8,12 @@ output shortens long lists and states how much it left out.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import Report, aligned, cut, of_total, percent, plural, size, some_of
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout

@@ -9,12 +9,13 @@ partitions if the partition unit can be inferred from the directories next to th
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, in_words
 from skipstone.human import aligned, of_total, size
 from skipstone.identity import canonical_path

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias, cast, get_args
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.questdb.format.txn import Partitioning
 

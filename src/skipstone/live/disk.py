@@ -15,11 +15,11 @@ import mmap
 import os
 import socket
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.storage.atomic_replace import (

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays

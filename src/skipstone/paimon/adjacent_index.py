@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED

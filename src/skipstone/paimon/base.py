@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ import pyarrow as pa
 import xxhash
 
 from skipstone import _compute as pc
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning.column_types import atomic, refuse

@@ -12,7 +12,6 @@ bytes. It must stay below 2 GiB: the largest blobs are left out until it does, w
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.values import ByteArrays
 from skipstone.pruning.column_types import is_text

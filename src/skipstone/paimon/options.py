@@ -26,9 +26,9 @@ built.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.types import MapKey, column_name, column_path
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ containers of other writers, are trusted where their parts are consistent, and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyroaring import BitMap
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import POSITIVE, Const, Leaf, Op

@@ -9,12 +9,12 @@ column holds a value, and nothing about nulls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer

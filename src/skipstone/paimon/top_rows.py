@@ -16,12 +16,13 @@ all that tie with the k-th by the first key remain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.pruning import Cause, Fetched, Reason, RowSet
 

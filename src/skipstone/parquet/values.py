@@ -14,13 +14,13 @@ BYTE_ARRAY                ``ByteArrays``: value ``i`` is ``data[offsets[i]:offse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:

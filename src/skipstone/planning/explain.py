@@ -7,10 +7,11 @@ an explanation with the measured cost of a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import (
     Report,
     aligned,

@@ -19,7 +19,7 @@ one proves nothing, and gives the reason. Bloom filters in the data files are no
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from skipstone._arrays import among
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.indexes.registry import kind
 from skipstone.predicate.tree import Bound, Leaf, is_expression

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from skipstone._dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import (
     NO_EXPRESSIONS,
     Bound,

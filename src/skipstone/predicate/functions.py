@@ -6,11 +6,13 @@ of ANSI Spark. ``kernels/`` evaluates it. A function that is not here is ``Opaqu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from skipstone._dataclasses import dataclass
 
 from .functions_of_types import NESTED, TIMES, add_days
 from .operands import Unusable, common_type, literal_prefix

@@ -27,12 +27,12 @@ none of these casts are recognized (``same_in_both_modes``).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError, UnsupportedError
 
 from .bind_expressions import elements_name, elements_of

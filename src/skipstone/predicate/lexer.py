@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import re
 from binascii import unhexlify
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError
 
 from .operands import Unusable, cast_constant, float32_of

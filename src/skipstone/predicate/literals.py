@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -43,6 +42,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers, validity
+from skipstone._dataclasses import dataclass
 
 from .tree import Op
 from .types import Kind, kind_of, spark_type

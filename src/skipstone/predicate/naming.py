@@ -10,12 +10,14 @@ The elements of a list are the field ``element`` below it; a map has the fields 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
+from skipstone._dataclasses import dataclass
 
 from .tree import is_expression
 from .types import MapKey, column_name, column_path, is_list

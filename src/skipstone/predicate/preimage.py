@@ -31,13 +31,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+
+from skipstone._dataclasses import dataclass
 
 from .literals import float_key, float_of_key
 from .operands import Unusable

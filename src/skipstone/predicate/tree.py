@@ -26,9 +26,11 @@ a sequence of the same values (``value_array.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from skipstone._dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,11 +22,12 @@ match; it counts as outside both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
+
+from skipstone._dataclasses import dataclass
 
 from .row_set import RowSet
 

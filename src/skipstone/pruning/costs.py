@@ -32,11 +32,12 @@ take about the same time per byte; Spark's reader reads all columns of the files
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import And, Bound, Leaf, Or, leaves
 
 from .._arrays import distinct

@@ -23,11 +23,11 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, restates
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.storage import ByteRange

@@ -32,13 +32,13 @@ null count or row count of -1 is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.members import keys_among
 from skipstone.predicate.tree import COMPLEMENTS, Op

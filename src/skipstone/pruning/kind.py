@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, validity
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import some_of
 from skipstone.predicate.tree import Const, Op, is_expression

@@ -32,7 +32,7 @@ files, and no folder for a partition.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from urllib.parse import unquote
@@ -42,6 +42,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, validity
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.predicate.literals import order_keys

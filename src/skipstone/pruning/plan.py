@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.human import Report, of_total
 

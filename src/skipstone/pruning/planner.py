@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces, stored_columns
 
 from .._arrays import among, distinct, ordinals

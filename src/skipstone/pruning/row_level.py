@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import Bound, Leaf, leaves
 
 from .._arrays import distinct

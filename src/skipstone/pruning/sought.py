@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import distinct
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.members import MIX, lists_nan

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers as as_numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.predicate.types import (

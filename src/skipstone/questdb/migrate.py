@@ -26,9 +26,10 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError, in_words
 from skipstone.human import FilesReport, Report, duration, size
 from skipstone.identity import ObjectId, canonical_path

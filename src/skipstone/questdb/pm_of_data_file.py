@@ -18,11 +18,12 @@ of each bitset and the footer does not state it. ``inlined`` reads the filters w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.format.enums import Type

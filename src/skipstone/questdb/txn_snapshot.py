@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.parquet.format.footer import read_footer

@@ -22,12 +22,13 @@ for display; no decision depends on them.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, first_line
 from skipstone.human import cut
 from skipstone.parquet.arrow.metadata_tables import readable, shown

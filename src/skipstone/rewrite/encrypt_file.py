@@ -12,9 +12,10 @@ Encrypted chunks get no index pages: the specification has no module for them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, size
 from skipstone.identity import canonical_path

@@ -23,11 +23,11 @@ read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, in_words
 from skipstone.facts.reports import EncryptionCheck
 from skipstone.parquet.encryption.key_material import (

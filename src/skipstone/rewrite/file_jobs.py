@@ -9,10 +9,11 @@ needed. The text of its errors is not shown: it may hold a key.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,

@@ -13,9 +13,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.parquet.pages.index_page import ROLL_OVER

@@ -7,9 +7,10 @@ of the data file, the footer is encrypted or signed again; all bytes before it s
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.human import Report, duration, plural
 from skipstone.identity import canonical_path

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.parquet.format.bloom_filter import COMPILED as BLOOM_KERNELS
 from skipstone.parquet.format.enums import Encoding

@@ -26,10 +26,11 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
+from skipstone._dataclasses import dataclass
 from skipstone.build.footers import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution.open_files import load_summary

@@ -21,11 +21,12 @@ they can be decoded without it, but most readers refuse to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.encodings.rle import encode_prefixed
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, FieldRepetitionType, PageType

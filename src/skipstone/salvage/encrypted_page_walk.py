@@ -15,7 +15,7 @@ columns lie between the encrypted ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 from skipstone.parquet.encryption.modules import (

@@ -15,9 +15,10 @@ import tempfile
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.pages.page_headers import OFFSET, walk_pages_of

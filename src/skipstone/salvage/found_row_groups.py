@@ -19,11 +19,12 @@ A hint that does not fit the pages that were found describes other bytes, and is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import find_footer

@@ -25,11 +25,11 @@ from its column could make a wrong division of the pages look certain.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.encodings import TYPES_OF

@@ -26,11 +26,12 @@ whose metadata are torn. They are claims: their users compare them with the page
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.footer import MAGIC

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import SHOWN, Report, duration, first_of, of_total, percent, plural, size
 
 if TYPE_CHECKING:

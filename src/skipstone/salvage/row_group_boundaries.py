@@ -24,9 +24,9 @@ may have the values (``page_check``), and the codec, of which a chunk has one.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page_headers import HAS_CRC, TYPE
 

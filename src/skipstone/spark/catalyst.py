@@ -21,12 +21,13 @@ An expression without an exact equivalent becomes ``Opaque`` with a reason, and 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.operands import plain_pattern
 from skipstone.predicate.tree import (
     CONDITIONS,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.functions import BY_SPARK
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (

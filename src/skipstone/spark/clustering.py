@@ -19,13 +19,13 @@ entries is hashed. Variants are hashed as JSON.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError, command, first_line
 from skipstone.human import Report, duration, plural, size
 from skipstone.predicate.types import backquoted

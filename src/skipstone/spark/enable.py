@@ -27,10 +27,11 @@ import logging
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -31,6 +31,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import NoIndexError, SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.coverage import indexed_names

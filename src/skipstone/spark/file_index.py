@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import folder_columns
 

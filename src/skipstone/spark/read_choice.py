@@ -15,7 +15,7 @@ too many rows. Of many files, the rows of some are decided first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import no_rows
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.execution.forecast import io_forecast
 from skipstone.execution.plan_rows import TableReader, plan_of

@@ -30,13 +30,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.identity import canonical_path, encode_uri
 from skipstone.storage.file_status import FileStatuses
 

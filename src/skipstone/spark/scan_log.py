@@ -23,11 +23,12 @@ import re
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 
 from .functions import QUERY_NUMBER
 from .relation import LOG_FILE, LOG_FORMAT

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation, Forecast
 from skipstone.planning.scan_lines import IndexUse, ScanLine, uses_of

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import NoIndexError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason

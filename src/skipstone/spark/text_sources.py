@@ -26,11 +26,12 @@ What makes a fact true of *every* query with the same fingerprint:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.build.footers import settled
 from skipstone.build.job import BuildJob, Outcome, joined_outcomes
 from skipstone.errors import SkipstoneError, UnsupportedError

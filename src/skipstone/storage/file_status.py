@@ -14,10 +14,11 @@ that does not match from end to end raises ``ListingError``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from skipstone._dataclasses import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

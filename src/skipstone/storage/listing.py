@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from threading import Thread
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from skipstone._arrays import arrow_bytes
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.identity import ObjectId, TimeUnit, etag_of
 

@@ -13,9 +13,11 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from skipstone._dataclasses import dataclass
 
 from .base import naming
 

@@ -16,12 +16,12 @@ import fnmatch
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural, some_of
 from skipstone.identity import canonical_path

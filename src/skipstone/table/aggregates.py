@@ -8,7 +8,7 @@ greatest value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from operator import index as whole
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.facts.renamed import under
 from skipstone.human import of_total, plural

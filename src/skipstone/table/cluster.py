@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, some_of
 from skipstone.identity import canonical_path

@@ -9,10 +9,11 @@ stored, the job that builds facts, and how plain Spark reads the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.paimon.options import is_option
 from skipstone.predicate.tree import is_expression

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import (
     FormatError,
     SkipstoneError,

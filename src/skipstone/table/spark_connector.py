@@ -19,7 +19,7 @@ joined. If the ranges leave out no file, there is no predicate.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.predicate.literals import order_keys

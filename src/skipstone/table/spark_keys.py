@@ -11,13 +11,13 @@ With more than ``MOST_KEYS`` rows, none is collected, and Spark joins as usual.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import PredicateError
 from skipstone.human import some_of
 from skipstone.predicate.types import backquoted, column_name, column_path

@@ -9,12 +9,13 @@ is asked (``schema_without_spark``).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import plural, size
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED

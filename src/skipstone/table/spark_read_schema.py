@@ -8,12 +8,13 @@ is given the schema of all files.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,

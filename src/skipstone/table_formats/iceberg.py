@@ -18,7 +18,6 @@ import math
 import os
 import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from threading import Lock
@@ -30,6 +29,7 @@ import pyarrow.parquet as pq
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError, first_line
 from skipstone.human import of_total
 from skipstone.identity import canonical_path

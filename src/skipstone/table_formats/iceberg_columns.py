@@ -23,13 +23,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path

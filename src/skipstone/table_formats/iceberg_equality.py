@@ -16,7 +16,6 @@ lacks although its value there may not be null.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.members import ascending_distinct

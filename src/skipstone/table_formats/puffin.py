@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone._version import __version__
 from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.facts.reports import ExportReport

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from threading import Lock
@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.planning.table_facts import SnapshotFacts

@@ -30,13 +30,13 @@ import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._dataclasses import dataclass
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.pruning import BoolArray, Cause, Reason
 from skipstone.storage import Storage, hidden_by_spark, remove_left_overs

@@ -12,13 +12,14 @@ An upgrade does not correct rows. A part keeps the footer keys that name its aut
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, plural, size
 from skipstone.identity import canonical_path

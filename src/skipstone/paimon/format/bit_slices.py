@@ -12,12 +12,12 @@ in sorted files, would be far larger as words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 from . import roaring

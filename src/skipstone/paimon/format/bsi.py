@@ -14,12 +14,12 @@ while it fits 64 bits), DATE, TIME, timestamps; the least BIGINT cannot be writt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring

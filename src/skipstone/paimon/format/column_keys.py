@@ -20,12 +20,12 @@ Digits that do not fit a key are cut off towards -∞.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.values import ByteArrays
 

@@ -16,9 +16,9 @@ is C0 80, characters beyond U+FFFF are two surrogates of 3 bytes). A map's key h
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from .keys import i32

@@ -21,12 +21,12 @@ chunk.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from .keys import Key, KeyArray, Root, key_bytes, ordinals_of, place_i32, raw_dtype, read_key

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,6 +47,7 @@ import numpy as np
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.dictionary import gather_bytes
 from skipstone.parquet.values import ByteArrays

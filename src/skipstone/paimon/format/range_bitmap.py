@@ -20,13 +20,13 @@ the slices; then the slices that distinguish the wanted codes from the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring

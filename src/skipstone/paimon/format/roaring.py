@@ -21,12 +21,12 @@ the last.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 from ..._arrays import distinct

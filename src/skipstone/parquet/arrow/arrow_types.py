@@ -28,13 +28,13 @@ becomes a list of structs.
 from __future__ import annotations
 
 import dataclasses
-import io
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
+from skipstone._parquet import ArrowParquetFile
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.parquet.format.footer import file_of
@@ -101,8 +101,6 @@ def _ask(
     key_value_metadata: Sequence[KeyValue] | None,
     num_children: int | None = None,
 ) -> pa.Schema | None:
-    import pyarrow.parquet as pq
-
     if num_children is not None:
         root = dataclasses.replace(elements[0], num_children=num_children)
         elements = [root, *elements[1:]]
@@ -117,7 +115,7 @@ def _ask(
         created_by="skipstone",
     ).to_bytes()
     try:
-        found = pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
+        found = ArrowParquetFile(pa.BufferReader(file_of(footer))).schema_arrow
         _read_zones(pa.struct(found))
         return found
     except (pa.ArrowException, OSError, UnicodeDecodeError):

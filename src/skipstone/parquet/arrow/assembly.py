@@ -22,7 +22,6 @@ in another leaf mean that the file is damaged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import FieldRepetitionType
 

@@ -10,13 +10,13 @@ A negative result means that the data end too early or are wrong: ``~at``, where
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 
 if TYPE_CHECKING:

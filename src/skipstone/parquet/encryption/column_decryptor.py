@@ -11,9 +11,9 @@ Both are read. The lengths distinguish them; if they fit both forms, the GCM tag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 

@@ -13,9 +13,9 @@ is read. With the wrong key, ``AuthenticationError`` (a ``FormatError``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,

@@ -28,9 +28,10 @@ import base64
 import binascii
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError
 
 from .modules import KEY_LENGTHS, NONCE_LENGTH, TAG_LENGTH, AuthenticationError, Cipher

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import (

@@ -13,11 +13,11 @@ its dictionary page anyway. Decoded dictionaries are cached, up to 64 MiB per fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.column_values import decode_dictionary_page

@@ -18,12 +18,12 @@ page headers that put them into ``IndexedFile.offset_indexes``. Values of read p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.column_values import decode_data_page

@@ -14,12 +14,12 @@ columns or row groups is read. Parsed indexes stay in the file.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source

@@ -23,13 +23,13 @@ are unknown, never an error. A whole column of bounds is converted at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.parquet.values import JULIAN_EPOCH, ByteArrays, sign_extended
 from skipstone.predicate.literals import Keys, float_keys, wide, wide_keys

@@ -50,12 +50,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.parquet.values import ByteArrays

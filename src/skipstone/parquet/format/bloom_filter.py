@@ -43,12 +43,12 @@ through the ``xxhash`` package one by one, or through a compiled loop where ther
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import xxhash
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import Reader

@@ -16,11 +16,11 @@ underscore, which hides them from Spark and other readers that list the director
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ and Encryption.md of parquet-format.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:

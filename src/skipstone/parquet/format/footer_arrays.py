@@ -13,13 +13,14 @@ the row groups, which may differ (parquet-testing has a file of 6 rows whose foo
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.thrift.compact import BINARY, I32, I64, LIST, STRUCT, Limits, Reader
 from skipstone.parquet.thrift.structs import field_ids, list_of, struct

@@ -8,11 +8,11 @@ others have the result of ``FooterArrays.scan``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.thrift import kernel_wire
 from skipstone.parquet.thrift.compact import I32, I64, LIST

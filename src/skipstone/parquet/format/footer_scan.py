@@ -7,11 +7,11 @@ have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import LIST, STRUCT, Reader

@@ -22,11 +22,11 @@ Source: PageIndex.md and parquet.thrift of parquet-format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.thrift import arrays
 from skipstone.parquet.thrift import compact as thrift

@@ -14,9 +14,10 @@ README.md of parquet-format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.predicate.types import column_name
 

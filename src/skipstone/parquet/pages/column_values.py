@@ -17,12 +17,13 @@ header declares the decompressed length of the body. The decoder never makes any
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skipstone._arrays import within
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import decode_values, delta
 from skipstone.parquet.encodings.codecs import decompress

@@ -34,11 +34,11 @@ to a byte. Source: README.md of parquet-format, 2013, "Index Pages".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, PageType, Type
 from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader

@@ -18,14 +18,15 @@ file matters to Arrow, and two columns may have the same name.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
+from skipstone._parquet import read_metadata
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.arrow.arrow_types import Shape, ShapeKind
 from skipstone.parquet.format.enums import Encoding, Type
@@ -47,6 +48,7 @@ from .selection import SelectedField, Selection
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -97,7 +99,7 @@ class ArrowColumns:
     @cached_property
     def metadata(self) -> pq.FileMetaData:
         """The ``metadata`` for ``pyarrow.parquet.ParquetFile`` over the bytes of the file."""
-        return pq.read_metadata(pa.py_buffer(file_of(self._made())))
+        return read_metadata(file_of(self._made()))
 
     def _made(self) -> bytes:
         footer, frame = self.footer, self._frame

@@ -17,7 +17,6 @@ are those of its checked decoder of numbers: no index lies outside its dictionar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -26,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import numbers
+from skipstone._dataclasses import dataclass
+from skipstone._parquet import ArrowParquetFile, read_metadata
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.format.enums import Encoding, FieldRepetitionType, PageType, Type
@@ -204,19 +205,17 @@ class _Chunks:
 
     def read(self, verify_checksums: bool) -> pa.Array | None:
         """All rows; ``None`` if Arrow refuses them, or finds another number."""
-        import pyarrow.parquet as pq
-
         places = np.zeros((len(self.rows), 1, 6), np.int64)
         for at, each in ((0, self.codec), (1, self.rows), (3, self.length), (4, self.start)):
             places[:, 0, at] = each
         footer = _frame(self.physical, self.optional).footer_of(ArrowChunks(places, self.rows))
         try:
-            source = pq.ParquetFile(
+            source = ArrowParquetFile(
                 pa.BufferReader(pa.py_buffer(self.buffer)),
-                metadata=pq.read_metadata(pa.py_buffer(file_of(footer))),
+                metadata=read_metadata(file_of(footer)),
                 page_checksum_verification=verify_checksums,
             )
-            found = source.read(use_threads=False).column(0).combine_chunks()
+            found = source.read().column(0).combine_chunks()
         except (pa.ArrowException, OSError):
             return None  # our own decoders report the error and its place
         whole = isinstance(found, pa.Array) and not found.offset

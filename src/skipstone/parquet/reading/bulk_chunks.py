@@ -27,12 +27,13 @@ codec can yield, and in sum against the limit of memory.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.codecs import decompress

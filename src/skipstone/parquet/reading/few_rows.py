@@ -17,7 +17,6 @@ An entry is a page of the offset index, or a whole chunk. Its pages must hold ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import runs_up_to
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 from .bulk_chunks import (

@@ -12,7 +12,6 @@ opened; a changed file is a ``StaleError``. Chunks that name another file (``fil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.human import plural
 from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource

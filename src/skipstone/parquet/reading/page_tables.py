@@ -11,11 +11,11 @@ The dictionary page lies between the beginning of the chunk and its first data p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.indexed_file import chunk_bytes
 from skipstone.parquet.evidence.value_bounds import check_page_range

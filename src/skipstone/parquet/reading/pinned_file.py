@@ -18,11 +18,12 @@ import io
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer

@@ -7,7 +7,6 @@ and bytes, nor for types that contain them: those are taken as ``large_string`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet

@@ -7,7 +7,6 @@ give one column with the leaves of all. Types are those that Arrow gives for the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from skipstone._arrays import no_rows
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import some_of
 from skipstone.parquet.arrow.arrow_types import (

@@ -23,14 +23,14 @@ with ``verify_crc`` they are checked before. The decoder checks those of the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
+from skipstone._parquet import ArrowParquetFile
 from skipstone.errors import FormatError, first_line
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
@@ -163,9 +163,8 @@ class Template:
         """
         source = pa.BufferReader(self.file(groups))
         try:
-            file = pq.ParquetFile(
+            file = ArrowParquetFile(
                 source,
-                pre_buffer=False,
                 read_dictionary=self._dictionaries,
                 page_checksum_verification=verify_crc,
                 coerce_int96_timestamp_unit="us",

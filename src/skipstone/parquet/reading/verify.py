@@ -18,11 +18,12 @@ Counts say how many claims of each kind were checked: a file without checksums h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.parquet.evidence.value_bounds import ValueBounds, chunk_bounds

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from skipstone._parquet import ArrowParquetFile
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.format.enums import Type
@@ -65,13 +65,13 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
         return None
     names = [field.field.name for field in fields]
     try:
-        source = pq.ParquetFile(
+        source = ArrowParquetFile(
             pa.BufferReader(made),
             read_dictionary=list(indexed),
             page_checksum_verification=file.verify_checksums,
             coerce_int96_timestamp_unit="us",
         )
-        found = source.read(columns=names, use_threads=False).select(names)
+        found = source.read(names).select(names)
         for name, entries in indexed.items():
             check_indices(found.column(name), entries)
         if sum(bytes_of_strings(found.column(name), limit) for name in indexed) > limit:

@@ -21,9 +21,9 @@ before anything is allocated; nesting and the number of values are limited (``Li
 from __future__ import annotations
 
 import struct as _struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays

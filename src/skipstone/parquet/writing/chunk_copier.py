@@ -17,12 +17,13 @@ batches, however large a chunk is.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import encode_values, rle
 from skipstone.parquet.encodings.codecs import compress

@@ -6,11 +6,11 @@ new checksum over damaged bytes would make the page look valid.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.pages.page import Page, read_page, usual_pages

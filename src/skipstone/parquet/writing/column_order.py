@@ -12,11 +12,12 @@ incremented, it stays whole. Bounds are sound, and ``exact`` says whether they o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.values import ByteArrays, Values, plain_values

@@ -22,11 +22,12 @@ the part up to a checkpoint authenticates, and does not show that more was writt
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, Tail

@@ -50,12 +50,12 @@ begin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import PageType, Type

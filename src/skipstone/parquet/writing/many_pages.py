@@ -20,11 +20,11 @@ Every size that a page claims is checked before it is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.parquet.encodings.plain import DTYPES
 from skipstone.parquet.format.enums import Encoding

@@ -16,12 +16,13 @@ A chunk with NaN gets neither a column index nor bounds (``chunk_statistics.py``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.metadata import TYPE_ORDER, ColumnMetaData, SortingColumn

@@ -8,11 +8,12 @@ theirs. The metadata of an encrypted column may be encrypted before the last row
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.metadata import ColumnChunk, RowGroup, SortingColumn, Statistics
 from skipstone.parquet.reading.page_metadata import BloomModules
 from skipstone.parquet.writing.index_page_tree import IndexPagePlan, place_index_pages

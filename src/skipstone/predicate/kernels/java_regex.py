@@ -21,7 +21,8 @@ a match ends there: RE2 finds it in the text, or in the text without that termin
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from skipstone._dataclasses import dataclass
 
 from ..operands import Unusable
 

@@ -32,13 +32,14 @@ repetition in FLAGS of a SYMBOL does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
 from skipstone._cache import LruCache
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type

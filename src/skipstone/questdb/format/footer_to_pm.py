@@ -13,11 +13,11 @@ Bloom filters take bytes of the file: ``bloom_places`` says which.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.enums import Encoding

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from ..._arrays import within

@@ -33,9 +33,9 @@ only where it has as many entries as there are leaves, and each type fits its le
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 

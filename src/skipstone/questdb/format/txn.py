@@ -40,10 +40,10 @@ Source: QuestDB's TxReader and TxWriter, checked by running them.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ Source: QuestDB's ColumnType and col_type.rs, which agree.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -31,6 +30,7 @@ from uuid import UUID
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.parquet.format.metadata import (
     DecimalType,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+
+from skipstone._dataclasses import dataclass
 
 from .layout import (
     BLOOM_FILTERS,

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.spark.relation import FORMATS, INDEX_PROPERTY, RelationInfo, session_settings

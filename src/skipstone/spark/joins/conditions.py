@@ -53,10 +53,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.tree import FLIPPED
 from skipstone.spark.catalyst import COMPARISONS
 from skipstone.spark.functions import CHILDREN, JOIN_KIND

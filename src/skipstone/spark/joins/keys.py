@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
 from skipstone.human import size
 from skipstone.spark.functions import NODE_NAME, TO_JSON, TYPE_JSON, TYPE_TEXT
 from skipstone.spark.versions import dataset_class

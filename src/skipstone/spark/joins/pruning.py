@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow
+from skipstone._dataclasses import dataclass
 from skipstone.planning.scan_lines import IndexUse, uses_of
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.tree import Comparison, Const, Literal, Membership, NullTest, Or

@@ -9,13 +9,13 @@ is its lowest. The row of a hash table over one long prints ``[5]``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow, arrow_bytes
+from skipstone._dataclasses import dataclass
 from skipstone.predicate.types import parse_type
 from skipstone.spark.literals import UnreadableLiteral
 

@@ -21,7 +21,6 @@ by its first hit, or by its first miss where all items are wanted. Where items a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
@@ -31,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone._arrays import validity
+from skipstone._dataclasses import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts

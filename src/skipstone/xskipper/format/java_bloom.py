@@ -36,8 +36,9 @@ Source: the Java Object Serialization Specification, section 6.4; blobs of sever
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 from .sketch import SketchFilter

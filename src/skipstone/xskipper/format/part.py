@@ -29,12 +29,13 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,

@@ -23,7 +23,6 @@ Rows that Skipstone wrote (``Footer.own``) need none of these rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -31,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP
 

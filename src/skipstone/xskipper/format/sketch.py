@@ -50,13 +50,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from skipstone._arrays import read_only
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 U32: TypeAlias = npt.NDArray[np.uint32]

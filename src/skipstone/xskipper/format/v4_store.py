@@ -17,7 +17,6 @@ One error cannot be avoided by the written values: Xskipper skips files wrongly 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import UnsupportedError
 
 from ..._arrays import distinct
