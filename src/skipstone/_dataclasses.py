@@ -62,8 +62,18 @@ def _frozen(
     return made  # type: ignore[no-any-return]  # a class
 
 
+class _Made:
+    """The default of a parameter whose value is made for each object."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE = _Made()
+
+
 def _init_of(kind: type, fields: Sequence[Field[Any]]) -> Callable[..., None]:
-    known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _MADE}
     by_place: list[str] = []
     by_name: list[str] = []
     lines: list[str] = []
@@ -75,10 +85,10 @@ def _init_of(kind: type, fields: Sequence[Field[Any]]) -> Callable[..., None]:
             value = name if each.init else f"_default_{name}"
         elif each.default_factory is not MISSING:
             known[f"_make_{name}"] = each.default_factory
-            parameter = f"{name}=_MISSING"
+            parameter = f"{name}=_made"
             value = f"_make_{name}()"
             if each.init:
-                value += f" if {name} is _MISSING else {name}"
+                value += f" if {name} is _made else {name}"
         elif not each.init:
             continue
         if each.init:

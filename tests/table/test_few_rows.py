@@ -275,7 +275,7 @@ def test_files_beside_one_that_differs_are_read_together(
 ) -> None:
     """Every fourth file lacks x, and is read by itself."""
     files: list[int] = []
-    real = bulk_rows.read_few_rows
+    real = few_rows.read_few_rows
 
     def asked(parts: Any, *arguments: Any, **options: Any) -> Any:
         files.append(len({part.path for part in parts}))

@@ -53,8 +53,9 @@ _TOGETHER, _WHOLE = 512 << 10, 128 << 10
 _ALONE = 512 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
-# So many times that number are divided evenly among threads. Of more, the first batches are small.
-_WAVES = 4
+# The most files that are divided evenly among the threads at once, and how often that is done. Of
+# more files, the first batches are small.
+_ROUND, _ROUNDS = 32, 2
 # The most rows of an array that repeats one value.
 _REPEATED = 1 << 20
 
@@ -209,8 +210,8 @@ class TableReader:
         self._scans, self._alone = files > _FEW, files == 1
         if self.files.storage.remote:
             return iter(pieces)
-        waves = -(-files // _FEW)
-        each = _shares(files, waves * self.files.workers) if waves <= _WAVES else ()
+        rounds = -(-files // _ROUND)
+        each = _shares(files, rounds * self.files.workers) if rounds <= _ROUNDS else ()
         return batches(pieces, list(self.asked), self.columns, each)
 
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:

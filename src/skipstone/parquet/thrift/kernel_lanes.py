@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from skipstone._dataclasses import dataclass
+
 from . import kernel_wire
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class OutError(Exception):
     """Too few lanes are left."""
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Round:
     """The bytes of all lanes, and which lanes remain. The first lane was scanned alone before."""
 

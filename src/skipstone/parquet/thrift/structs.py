@@ -9,19 +9,17 @@ Absent optional fields are ``None``; an absent required one is a ``FormatError``
 or wire type is not declared is kept in ``unknown`` and written back at the place of its id. An
 integer outside its enumeration stays a plain ``int``. Text that is not UTF-8 survives as
 surrogates.
-
-The methods are shared, because those that ``dataclass`` compiles for each class take some 30 ms of
-the first query of a process.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import field, fields
 from enum import IntEnum
 from functools import cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, dataclass_transform
+
+from skipstone._dataclasses import dataclass
 
 from . import compact as thrift
 from .compact import Field, Reader, Writer
@@ -165,25 +163,11 @@ S = TypeVar("S")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def declared(cls: type[S]) -> type[S]:
-    """A frozen dataclass with slots and keywords alone, whose methods are those of ``Declared``."""
-    plain: Callable[[type[S]], type[S]] = dataclass(
-        init=False, repr=False, eq=False, slots=True, kw_only=True
+    """A frozen dataclass with slots and keywords alone."""
+    frozen: Callable[[type[S]], type[S]] = dataclass(
+        frozen=True, slots=True, kw_only=True, repr=False
     )
-    return plain(cls)
-
-
-def _find_defaults(kind: type[Declared]) -> dict[str, Any]:
-    """The default of each field, ``MISSING`` where it has none."""
-    return {each.name: each.default for each in fields(kind)}
-
-
-def _find_values(kind: type[Declared]) -> attrgetter[tuple[Any, ...]]:
-    """Gets the values of all fields; ``unknown`` twice, so that it always returns a tuple."""
-    return attrgetter("unknown", *_defaults(kind))
-
-
-_defaults = cast("Callable[[type[Declared]], dict[str, Any]]", cache(_find_defaults))
-_values = cast("Callable[[type[Declared]], attrgetter[tuple[Any, ...]]]", cache(_find_values))
+    return frozen(cls)
 
 
 @declared
@@ -191,40 +175,6 @@ class Declared:
     """Base of all declared structs; see the module."""
 
     unknown: tuple[Field, ...] = ()
-
-    if not TYPE_CHECKING:  # a type checker takes the arguments from ``declared``
-
-        def __init__(self, **values: Any) -> None:
-            kind = type(self)
-            every = {**_defaults(kind), **values}
-            if len(every) != len(_defaults(kind)):
-                wrong = ", ".join(sorted(set(every) - set(_defaults(kind))))
-                raise TypeError(f"{kind.__name__} has no {wrong}")
-            self.__setstate__(every)
-
-        def __setattr__(self, name: str, value: object) -> None:
-            raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-        def __delattr__(self, name: str) -> None:
-            raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _defaults(type(self))}
-
-    def __setstate__(self, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            if value is MISSING:
-                raise TypeError(f"{type(self).__name__} needs {name}")
-            object.__setattr__(self, name, value)
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        values = _values(type(self))
-        return values(self) == values(other)
-
-    def __hash__(self) -> int:
-        return hash(_values(type(self))(self))
 
     def __repr__(self) -> str:
         """The fields that are set."""

@@ -11,9 +11,9 @@ Source: the published specification, version 4, and stores that a release of Xsk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclasses import dataclass
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:
