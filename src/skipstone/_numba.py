@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("skipstone")
-
 K = TypeVar("K")
 
 

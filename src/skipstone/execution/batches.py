@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone._dataclasses import dataclass
 from skipstone.parquet.reading.bulk_columns import LeafChunks
@@ -15,7 +16,6 @@ from skipstone.predicate.types import column_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.parquet.reading.file import ParquetFile
@@ -248,3 +248,19 @@ def _batch(held: list[BulkPiece], names_of: Sequence[str], sure_names: Sequence[
 def stored_chunks(piece: BulkPiece) -> list[LeafChunks]:
     """The chunks of the columns that the file has."""
     return [each for each in piece.sources if isinstance(each, LeafChunks)]
+
+
+def repeated(values: Sequence[pa.Scalar], counts: Sequence[int]) -> pa.DictionaryArray:
+    """Each value for its count of rows."""
+    places = np.repeat(np.arange(len(values), dtype=np.int32), counts)
+    given = pa.array([value.as_py() for value in values], values[0].type)
+    nulls = np.asarray(given.is_null())
+    mask = nulls[places] if nulls.any() else None
+    if nulls.any():
+        keep = np.flatnonzero(~nulls)
+        back = np.zeros(len(values), np.int32)
+        back[keep] = np.arange(len(keep))
+        places, given = back[places], given.drop_null()
+        if not len(given):
+            return pa.nulls(len(places), given.type)
+    return pa.DictionaryArray.from_arrays(pa.array(places, mask=mask), given, safe=False)

@@ -40,6 +40,7 @@ from .batches import (
     BulkPiece,
     Given,
     bulk_piece,
+    repeated,
     stored_chunks,
     with_columns,
 )
@@ -493,19 +494,3 @@ def _columns(
         else:
             columns[name] = next(left)
     return columns
-
-
-def repeated(values: Sequence[pa.Scalar], counts: Sequence[int]) -> pa.DictionaryArray:
-    """Each value for its count of rows."""
-    places = np.repeat(np.arange(len(values), dtype=np.int32), counts)
-    given = pa.array([value.as_py() for value in values], values[0].type)
-    nulls = np.asarray(given.is_null())
-    mask = nulls[places] if nulls.any() else None
-    if nulls.any():
-        keep = np.flatnonzero(~nulls)
-        back = np.zeros(len(values), np.int32)
-        back[keep] = np.arange(len(keep))
-        places, given = back[places], given.drop_null()
-        if not len(given):
-            return pa.nulls(len(places), given.type)
-    return pa.DictionaryArray.from_arrays(pa.array(places, mask=mask), given, safe=False)

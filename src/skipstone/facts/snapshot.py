@@ -1,9 +1,8 @@
 """``Snapshot``: the union of the parts at one moment. ``MatchedFacts``: the same over a listing.
 
 Rows are numbered over all parts, oldest part first: of several rows about one file the last is the
-newest. Footers are read when the snapshot is taken; identities, null counts and index columns on
-first use, and then kept as Arrow and NumPy arrays. An unreadable part proves nothing: its rows are
-missing, and ``reasons`` says why.
+newest. Footers are read when the snapshot is taken, other columns on first use, and then kept as
+arrays. An unreadable part proves nothing: its rows are missing, and ``reasons`` says why.
 """
 
 from __future__ import annotations
