@@ -49,7 +49,7 @@ def _frozen(
     fields = dataclasses.fields(made)
     made.__init__ = _init_of(made, fields)
     made.__setattr__, made.__delattr__ = _frozen_attributes(made, fields)
-    if slots:
+    if slots and "__getstate__" not in vars(kind):
         made.__getstate__, made.__setstate__ = _state_of(fields)
     if repr and "__repr__" not in own:
         made.__repr__ = _repr_of([each.name for each in fields if each.repr])
