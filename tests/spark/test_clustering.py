@@ -241,6 +241,16 @@ def test_folders_of_partitions_stay(spark: SparkSession, tmp_path: Path) -> None
         table.cluster(spark, by="id,Region", to=str(tmp_path / "by_folder"))
 
 
+def test_folders_without_rows_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes no file for them, and so the columns would be lost."""
+    table = written(tmp_path / "t" / "day=1", [orders(0).slice(0, 0)])
+    assert Table(table.path).cluster(spark, by="id", to=str(tmp_path / "files")).rows == 0
+    assert Table(str(tmp_path / "files")).query().column_names == orders(0).column_names
+    with pytest.raises(SkipstoneError, match="have no rows"):
+        Table(str(tmp_path / "t")).cluster(spark, by="id", to=str(tmp_path / "folders"))
+    assert not (tmp_path / "folders").exists()
+
+
 def test_other_rows_are_an_error_and_leave_no_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

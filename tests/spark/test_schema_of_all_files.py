@@ -128,6 +128,32 @@ def test_a_column_may_have_no_type_in_a_file(
     assert rows(table.read(spark, "v IS NOT NULL", columns=["v"]))[:1] == [{"v": every[0]["v"]}]
 
 
+@pytest.mark.parametrize(
+    "untyped, type",
+    [
+        (NULLS, "int"),
+        (TYPED["element"][1], "array<int>"),
+        (TYPED["field"][1], "struct<a:int>"),
+        (TYPED["value"][1], "map<string,int>"),
+    ],
+)
+def test_a_column_may_have_no_type_in_any_file(
+    spark: SparkSession, tmp_path: Path, untyped: pa.Array, type: str
+) -> None:
+    """Spark reads the type as which it is stored, also where another column widens."""
+    for at, width in enumerate((pa.int8(), pa.int64())):
+        table = pa.table({"id": pa.array([at], width), "v": untyped})
+        pq.write_table(table, tmp_path / f"{at}.parquet")
+    found = Table(str(tmp_path)).read(spark)
+    assert found.schema.simpleString() == f"struct<id:bigint,v:{type}>"
+    assert [row["id"] for row in rows(found)] == [0, 1]
+    assert rows(spark.read.format("skipstone").load(str(tmp_path))) == rows(found)
+    pq.write_table(table.slice(1), tmp_path / "0.parquet")
+    pq.write_table(table, tmp_path / "1.parquet")
+    alone = Table(str(tmp_path)).read(spark)
+    assert alone.schema == found.schema == spark.read.parquet(str(tmp_path)).schema
+
+
 def test_spark_decides_the_rows_where_a_column_has_no_type(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -45,6 +45,8 @@ def _canonical(type: pa.DataType, name: str) -> pa.DataType:
         return pa.struct([pa.field(f.name, _canonical(f.type, name)) for f in type])
     if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
         return pa.list_(_canonical(type.value_type, name))
+    if t.is_null(type):
+        return pa.int32()  # as which it is stored
     found = spark_type(type)
     if found is None:
         raise UnsupportedError(

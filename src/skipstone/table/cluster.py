@@ -157,6 +157,10 @@ class PreparedClustering:
             with _unchanged(table, listing, output, left=in_place):
                 with job.errors_of_job(output, left=False):
                     before = job.row_checksums(frame, tuple(work.bloom or ()))
+                if work.partitions and not before.rows:  # Spark would write no file
+                    raise SkipstoneError(
+                        f"the files of {table.path} have no rows", hint="there is nothing to write"
+                    )
                 with job.errors_of_job(output, left=in_place):
                     job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
             written = open_storage(place, table.storage_options).list_files(place)
