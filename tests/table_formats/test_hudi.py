@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+import shutil
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,6 +180,25 @@ def test_a_commit_that_is_being_written(lake: Path, monkeypatch: pytest.MonkeyPa
     clock = SimpleNamespace(sleep=lambda _: newest.write_bytes(whole))
     monkeypatch.setattr("skipstone.table_formats.hudi.time", clock)
     assert text(skipstone.Table(str(root)).query()) == stored[max(stored)]
+
+
+@pytest.mark.parametrize("lost", ["folder", "instants"])
+def test_a_timeline_that_is_lost(lake: Path, lost: str) -> None:
+    """The library finds no instant, and so no rows. Before the first commit that is right."""
+    timeline = lake / "whole" / ".hoodie" / "timeline"
+    for path in timeline.glob("*_*commit"):
+        path.unlink()
+    assert skipstone.Table(str(lake / "whole")).count() == 0  # others are pending
+    if lost == "folder":
+        shutil.rmtree(timeline)
+    else:
+        for path in timeline.glob("*.*"):
+            path.unlink()
+    with pytest.raises(SkipstoneError, match=r"its timeline in \.hoodie has no instant"):
+        skipstone.Table(str(lake / "whole")).query()
+    for path in (lake / "whole").glob("*.parquet"):
+        path.unlink()
+    assert skipstone.Table(str(lake / "whole")).query().num_rows == 0
 
 
 def test_columns_of_hudi_are_columns(lake: Path) -> None:

@@ -31,10 +31,11 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.human import of_total
+from skipstone.human import of_total, plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.types import is_list
+from skipstone.storage import open_storage
 
 from .field_ids import READERS
 from .libraries import DirectorySource, failing, library, store_options
@@ -125,6 +126,8 @@ class HudiSource(DirectorySource):
             options = self._library.HudiReadOptions()
             asked = options.with_as_of_timestamp(found[-1].timestamp)
             slices = table.get_file_slices(asked)
+        else:
+            self._require_new()
         logs = [each for each in slices if each.has_log_files()]
         if logs:
             total = of_total(len(logs), len(slices), "file groups")
@@ -159,6 +162,20 @@ class HudiSource(DirectorySource):
             deleted={},
             committed=known_time(_time(found[-1]) if found else None),
         )
+
+    def _require_new(self) -> None:
+        """``SkipstoneError`` if a table without a completed instant has files that no instant will
+        complete: its timeline is lost."""
+        storage = open_storage(self.root, self.given[1])
+        kept = storage.list_all(f"{self.root.rstrip('/')}/.hoodie").paths
+        if any(path.endswith((".requested", ".inflight")) for path in kept):
+            return
+        if files := len(storage.list_files(self.root)):
+            raise SkipstoneError(
+                f"{self.root}: its timeline in .hoodie has no instant, but the table has"
+                f" {plural(files, 'file')}",
+                hint="copy the table again with all of .hoodie",
+            )
 
     def _schema(self, table: Any) -> pa.Schema:
         own = table.hudi_options().get("hoodie.populate.meta.fields", "true") != "false"
