@@ -379,7 +379,7 @@ class DecryptionOptions:
 
     def __call__(self) -> Decryption:
         from skipstone.parquet.encryption.decryption import Decryption as _Decryption
-        from skipstone.parquet.encryption.decryption import decryption_from_json
+        from skipstone.parquet.encryption.decryption import decryption_from_file
 
         if self.keys is not None:
             if self.footer_key or self.column_keys or self.kms or self.aad_prefix:
@@ -387,7 +387,7 @@ class DecryptionOptions:
                     "--keys excludes all other key options: its file has the keys and the AAD "
                     "prefix"
                 )
-            return decryption_from_json(Path(self.keys).read_bytes(), file=self.keys)
+            return decryption_from_file(self.keys)
         with _value_errors("a key is 16, 24 or 32 bytes"):
             return _Decryption(**_opened(self), allow_plaintext_files=self.allow_plaintext_files)
 

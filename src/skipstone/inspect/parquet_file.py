@@ -5,14 +5,13 @@ It reads the footer and the requested parts, a window at a time, and never holds
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError, in_words
 from skipstone.human import plain
 from skipstone.identity import canonical_path
 from skipstone.parquet.arrow.metadata_tables import readable
-from skipstone.parquet.encryption.decryption import Decryption, decryption_from_json
+from skipstone.parquet.encryption.decryption import Decryption, decryption_from_file
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index import ColumnIndex
@@ -60,7 +59,7 @@ def inspect_parquet(
     raises ``KeyUnavailableError`` if the footer is encrypted and cannot be read.
     """
     if options.keys is not None:
-        decryption = decryption_from_json(Path(options.keys).read_bytes(), file=options.keys)
+        decryption = decryption_from_file(options.keys)
     try:
         file = ParquetFile(path, storage_options=options.storage_options, decryption=decryption)
     except KeyUnavailableError as error:

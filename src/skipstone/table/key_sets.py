@@ -127,8 +127,7 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 def keys_of_file(table: OpenTable, column: str, path: str, theirs: str) -> pa.Array:
     """The keys of ``column`` of ``table`` in the file at ``path``, whose column is ``theirs``."""
-    if "://" not in path and not Path(path).exists():
-        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
+    _require_file(path)
     if (delimiter := _delimiter(path)) is not None:
         return _fitting(table, column, _csv(path, theirs, delimiter), f"{path}, row")
     if Path(path).is_file() and not _is_parquet(path):
@@ -138,12 +137,25 @@ def keys_of_file(table: OpenTable, column: str, path: str, theirs: str) -> pa.Ar
 
 def columns_of_file(path: str, opened: Callable[[str], OpenTable]) -> list[str] | None:
     """The columns of a file of keys; ``None`` where its lines are the keys."""
+    _require_file(path)
     if (delimiter := _delimiter(path)) is not None:
         return _csv_columns(path, delimiter)
     if Path(path).is_file() and not _is_parquet(path):
         return None
     found = opened(path)
     return list(found.schema(found.listing()).names)
+
+
+def _require_file(path: str) -> None:
+    """Raises for a local path of no file or folder: a file is opened more than once, and a device
+    may have no end."""
+    if "://" in path or Path(path).is_file() or Path(path).is_dir():
+        return
+    if not Path(path).exists():
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
+    raise SkipstoneError(
+        f"{path} is neither a file nor a folder", hint="write the keys to a file, and name that"
+    )
 
 
 def _delimiter(path: str) -> str | None:

@@ -21,9 +21,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, KeyUnavailableError
+from skipstone.human import size
 from skipstone.predicate.types import column_name, column_path
 
 from .key_material import (
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _LABEL_LENGTH = 64
+#: bytes of a JSON file with keys
+_LONGEST = 16_000_000
 
 
 class Decryption:
@@ -313,6 +317,15 @@ class FileKeys:
 
 
 _ENTRIES = {"footer_key", "column_keys", "aad_prefix"}
+
+
+def decryption_from_file(file: str) -> Decryption:
+    """The keys in a JSON file, which may be a device without an end."""
+    with Path(file).open("rb") as opened:
+        text = opened.read(_LONGEST + 1)
+    if len(text) > _LONGEST:
+        raise _wrong(f"it has more than {size(_LONGEST)}", file)
+    return decryption_from_json(text, file=file)
 
 
 def decryption_from_json(text: str | bytes, *, file: str | None = None) -> Decryption:
