@@ -213,6 +213,24 @@ def test_codes_in_one_file_are_texts_in_another(tmp_path: Path) -> None:
     assert Table(str(tmp_path / "t")).query().column("v").to_pylist() == ["x", "y"]
 
 
+def test_a_directory_of_two_formats_is_refused(tmp_path: Path) -> None:
+    """Arrow would read all files as CSV. It ignores names that begin with _ or a dot."""
+    folder, rows = tmp_path / "from" / "day=1", pa.table({"at": [dt.datetime(2024, 1, 1)]})
+    folder.mkdir(parents=True)
+    pyarrow.csv.write_csv(rows, folder / "a.csv")
+    for name in ("_SUCCESS", ".b.parquet"):
+        (folder / name).touch()
+    made = ["ingest", str(tmp_path / "t"), str(tmp_path / "from"), "--timestamp", "at"]
+    assert CliRunner().invoke(cli, made).exit_code == 0
+    pq.write_table(rows, folder / "b.parquet")
+    done = CliRunner().invoke(cli, made)
+    assert done.exit_code == 1
+    told = "1 of 2 files are CSV, such as from/day=1/a.csv, and not from/day=1/b.parquet"
+    assert told in done.stderr
+    assert "from a directory of their own" in done.stderr
+    assert Table(str(tmp_path / "t")).count() == 1
+
+
 def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     made = ["ingest", str(tmp_path / "t"), str(tmp_path / "from"), "--timestamp", "at"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.human import of_total
 from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
@@ -27,15 +28,14 @@ def batches_of(source: str, source_format: str | None) -> Iterator[pa.RecordBatc
     ``"csv"``; with ``None`` the names of the files say which. The first batch is empty, so that the
     schema is known without rows.
 
-    ``SkipstoneError`` where types do not merge; ``FormatError`` where Arrow cannot read a file, or
-    a value does not fit into the type of all files.
+    ``SkipstoneError`` where types do not merge, or only some files are CSV; ``FormatError`` where
+    Arrow cannot read a file, or a value does not fit into the type of all files.
     """
     path = Path(source)
     if not path.exists():
         raise SkipstoneError(f"no such file or directory: {source}", hint="check the path")
     if source_format is None:
-        names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
-        source_format = "csv" if any(name.endswith(".csv") for name in names) else "parquet"
+        source_format = _format_of(path)
     found: ds.Dataset | None = None
     try:
         format: str | ds.FileFormat = source_format
@@ -57,6 +57,24 @@ def batches_of(source: str, source_format: str | None) -> Iterator[pa.RecordBatc
             file=source,
             hint=_ONE_TYPE if found is not None and _widens(found) else None,
         ) from error
+
+
+def _format_of(path: Path) -> str:
+    """The format by the names of the files; ``SkipstoneError`` where only some are CSV."""
+    files = [path] if path.is_file() else sorted(filter(Path.is_file, path.rglob("*")))
+    # Arrow reads no names that begin like these.
+    names = [str(each.relative_to(path.parent)) for each in files]
+    names = [each for each in names if not any(part[0] in "._" for part in Path(each).parts[1:])]
+    csv = [each for each in names if each.endswith(".csv")]
+    if csv and len(csv) < len(names):
+        other = next(each for each in names if not each.endswith(".csv"))
+        raise SkipstoneError(
+            f"{path}: {of_total(len(csv), len(names), 'files')} are CSV, such as {csv[0]}, and not"
+            f" {other}",
+            hint="ingest files of one format from a directory of their own; with --format csv all"
+            " are read as CSV",
+        )
+    return "csv" if csv else "parquet"
 
 
 def _dataset(source: str, format: str | ds.FileFormat) -> ds.Dataset:
