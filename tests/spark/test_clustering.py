@@ -127,6 +127,15 @@ def test_rows_stay_the_same(
     assert table.count() == report.rows  # the table itself is unchanged
 
 
+def test_lists_whose_elements_are_all_null(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrow writes an empty dictionary for them, from which Spark takes a value in batches."""
+    types = (pa.int32(), pa.float32(), pa.timestamp("us"), pa.list_(pa.int64()))
+    lists = {f"l{at}": pa.array([[None], []], pa.list_(type)) for at, type in enumerate(types)}
+    table = written(tmp_path / "t", [pa.table({"n": [2, 1], **lists})])
+    table.cluster(spark, by="n", to=str(tmp_path / "out"))
+    assert rows_of(str(tmp_path / "out")) == rows_of(table.path)
+
+
 def test_a_session_of_spark_connect_does_it_too(
     spark_connect: SparkSession, tmp_path: Path
 ) -> None:
@@ -249,6 +258,22 @@ def test_folders_without_rows_are_an_error(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(SkipstoneError, match="have no rows"):
         Table(str(tmp_path / "t")).cluster(spark, by="id", to=str(tmp_path / "folders"))
     assert not (tmp_path / "folders").exists()
+
+
+def test_a_column_of_folders_keeps_its_type(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder without rows makes 01 a text. It would be lost, and 01 would be the number 1."""
+    written(tmp_path / "t" / "code=01", [orders(0)])
+    written(tmp_path / "t" / "code=x", [orders(1).slice(0, 0)])
+    table = Table(str(tmp_path / "t"))
+    assert table.count("code = '01'") == ROWS
+    for curve, by in (("sort", "id"), ("hilbert", "id,amount")):
+        with pytest.raises(SkipstoneError, match=r"make code int32, which is string") as raised:
+            table.cluster(spark, by=by, to=str(tmp_path / "out"), curve=curve)
+        assert "was not kept. Folders whose files have no rows" in str(raised.value.hint)
+    assert [each.name for each in tmp_path.iterdir()] == ["t"]
+    (tmp_path / "t" / "code=x" / "part-0.parquet").unlink()
+    assert table.cluster(spark, by="id", to=str(tmp_path / "out")).rows == ROWS
+    assert Table(str(tmp_path / "out")).count("code = 1") == ROWS
 
 
 def test_other_rows_are_an_error_and_leave_no_table(

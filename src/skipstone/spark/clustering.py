@@ -57,6 +57,8 @@ _SETTINGS: Final = {
     "spark.sql.files.maxRecordsPerFile": "0",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Spark's transform takes null elements out of a batch, which fails if the dictionary is empty.
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "false",
 }
 _FILE, _PLACE, _DIRECTORY = "__skipstone_file", "__skipstone_place", "__skipstone_directory"
 

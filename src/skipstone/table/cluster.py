@@ -169,6 +169,7 @@ class PreparedClustering:
             with job.errors_of_job(output, left=in_place):
                 after = job.row_checksums(reader.parquet(path_for_spark(spark, place)))
             job.require_equal(before, after, table.path, output, left=in_place)
+            _require_types(listing, written, output, left=in_place)
         return job.ClusterReport(
             table=table.path,
             output=output,
@@ -206,6 +207,22 @@ def _frame_now(table: OpenTable, spark: SparkSession, output: str) -> tuple[List
         f"{table.path}: files arrived in each of {_LISTINGS} listings",
         hint=f"nothing was written to {output}: cluster it when nothing writes to the table",
     )
+
+
+def _require_types(before: Listing, after: Listing, output: str, *, left: bool) -> None:
+    """Raises if a column of folders has another type ``after``: the text 01 would be the number 1.
+    Spark writes no folder for a file without rows, and a folder of each value in its own words."""
+    if before.folder_values is not None:  # a catalog has the types
+        return
+    types = {name: each.type for name, each in PartitionColumns.of(after).values.items()}
+    for name, values in PartitionColumns.of(before).values.items():
+        if (now := types.get(name)) != values.type:
+            then = f"delete {output}" if left else f"{output} was not kept"
+            raise SkipstoneError(
+                f"the folders of {output} make {name} {now}, which is {values.type} in the table",
+                hint=f"{then}. Folders whose files have no rows are lost: remove them from the"
+                " table, where this changes the type, too",
+            )
 
 
 @contextmanager
