@@ -206,6 +206,7 @@ QUERY = [
     ((EVENTS, "id = 5", "--footer-key", "abc"), KEY),
     ((EVENTS, "id = 5", "--keys", BAD + "/none.json"), "{0}/bad/none.json"),
     ((EVENTS, "id = 5", "--keys", BAD + "/rows.csv"), "rows.csv does not say which column"),
+    ((EVENTS, "id > INTERVAL 1 DAY"), "of type interval; bigint and interval do not compare"),
     ((EVENTS, "id = 5", "--keys", "/dev/zero"), "/dev/zero is neither a file nor a folder"),
     ((EVENTS, "id = 5", "--keys", "/dev/zero:id"), "neither.* write the keys to a file"),
     ((EVENTS, "id = 5", "--limit", "ten"), "'ten' is not a valid integer"),

@@ -59,6 +59,7 @@ from .tree import (
     disjunction,
     flat,
 )
+from .typed_casts import name_of
 from .types import (
     INTERVAL,
     TIMESTAMP,
@@ -417,7 +418,7 @@ class Binder(ExpressionBinder):
             return typed(value)
         canonical = type if pa.types.is_null(type) else spark_type(type)
         if canonical is None:
-            raise Unusable(f"a literal of type {type}")
+            raise Unusable(f"a literal of type {name_of(type)}")
         if value is None:
             return Constant(None, canonical)
         if canonical == TIMESTAMP and isinstance(value, str):
