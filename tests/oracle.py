@@ -22,6 +22,7 @@ import math
 import operator
 import re
 import zoneinfo
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from skipstone.predicate.tree import (
@@ -49,9 +50,10 @@ from tests.oracle_values import (
     cast,
     kind_of,
     literal_of,
-    look_up,
     meeting,
+    place_of,
     rows_of,
+    value_at,
     values_of,
 )
 
@@ -67,10 +69,11 @@ __all__ = [
     "Oracle",
     "SparkError",
     "kind_of",
-    "look_up",
     "matching_rows",
+    "place_of",
     "rows_of",
     "sort_key",
+    "value_at",
     "values_of",
 ]
 
@@ -89,10 +92,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def kind_tuple(x: Typed) -> Kind:
-    return x.kind, x.bits, x.precision, x.scale
-
-
 def sort_key(value: Any) -> Any:
     """A key that Python compares as Spark compares the value."""
     if isinstance(value, float):
@@ -108,8 +107,7 @@ def sort_key(value: Any) -> Any:
 
 def compare(op: str, left: Typed, right: Typed, zone: tzinfo) -> Any:
     """``left op right``: True, False or None."""
-    a, b = kind_tuple(left), kind_tuple(right)
-    target = meeting(a, b)
+    target = meeting(left[1:], right[1:])
     x, y = cast(left, target, zone).value, cast(right, target, zone).value
     if op == "<=>" and (x is None or y is None):
         return x is None and y is None
@@ -118,8 +116,9 @@ def compare(op: str, left: Typed, right: Typed, zone: tzinfo) -> Any:
     return _OPERATORS[op](sort_key(x), sort_key(y))
 
 
-def like(text: str, pattern: str, escape: str) -> bool:
-    """SQL's LIKE, by regular expression."""
+@cache
+def like(pattern: str, escape: str) -> re.Pattern[str]:
+    """The regular expression of a pattern of SQL's LIKE."""
     out, chars = [], iter(pattern)
     for char in chars:
         if char == escape:
@@ -129,7 +128,7 @@ def like(text: str, pattern: str, escape: str) -> bool:
             out.append(re.escape(following))
         else:
             out.append({"_": ".", "%": ".*"}.get(char) or re.escape(char))
-    return re.fullmatch("".join(out), text, re.DOTALL) is not None
+    return re.compile("".join(out), re.DOTALL)
 
 
 # -- the tree --------------------------------------------------------------------------------------
@@ -140,15 +139,22 @@ class Oracle:
 
     def __init__(self, schema: pa.Schema, session_zone: str = "UTC") -> None:
         self.schema, self.zone = schema, zoneinfo.ZoneInfo(session_zone)
-        # The lists that were asked, and what ``members`` says for each type.
-        self._lists: dict[tuple[int, Kind], tuple[Membership, Kind, list[Any]]] = {}
+        # What is the same for each row.
+        self._places: dict[tuple[str, ...], tuple[list[str], Kind]] = {}
+        self._literals: dict[int, tuple[Literal, Typed]] = {}
+        self._lists: dict[tuple[int, Kind], tuple[Membership, Kind, set[Any], bool]] = {}
 
     def operand(self, node: Any, row: dict[str, Any]) -> Typed | str:
         match node:
             case ColumnRef():
-                return look_up(row, self.schema, node.path)
+                if node.path not in self._places:
+                    self._places[node.path] = place_of(self.schema, node.path)
+                names, kind = self._places[node.path]
+                return Typed(value_at(row, names), *kind)
             case Literal():
-                return literal_of(node, self.zone)
+                if id(node) not in self._literals:
+                    self._literals[id(node)] = node, literal_of(node, self.zone)
+                return self._literals[id(node)][1]
             case Cast():
                 inner = self.operand(node.operand, row)
                 if isinstance(inner, str):
@@ -180,10 +186,10 @@ class Oracle:
         match node:
             case And():
                 found = [self.truth(child, row) for child in node.children]
-                return next((x for x in (False, MAYBE, None) if any(x is y for y in found)), True)
+                return next((x for x in (False, MAYBE, None) if x in found), True)
             case Or():
                 found = [self.truth(child, row) for child in node.children]
-                return next((x for x in (True, MAYBE, None) if any(x is y for y in found)), False)
+                return next((x for x in (True, MAYBE, None) if x in found), False)
             case Not():
                 inner = self.truth(node.child, row)
                 return inner if inner is None or inner is MAYBE else not inner
@@ -223,20 +229,22 @@ class Oracle:
                     return None
                 if node.prefix_only:
                     return operand.value.startswith(node.pattern)
-                return like(operand.value, node.pattern, node.escape)
+                return like(node.pattern, node.escape).fullmatch(operand.value) is not None
             case Membership():
                 if not node.values:
                     return False
-                target, keys = self.members(node, kind_tuple(operand))
+                target, keys, nulls = self.members(node, operand[1:])
                 value = cast(operand, target, self.zone).value
                 if value is None:
                     return None
-                return sort_key(value) in keys or (None if None in keys else False)
+                if keys and sort_key(value) in keys:
+                    return True
+                return None if nulls else False
         raise NotModelled(repr(node))
 
-    def members(self, node: Membership, kind: Kind) -> tuple[Kind, list[Any]]:
-        """The type at which an operand of ``kind`` meets a list, and the keys of the list's values
-        there, ``None`` for NULL. They are the same for each row."""
+    def members(self, node: Membership, kind: Kind) -> tuple[Kind, set[Any], bool]:
+        """The type at which an operand of ``kind`` meets a list, the keys of the list's values
+        there, and whether NULL is among them."""
         if (id(node), kind) not in self._lists:
             listed = [value for value in node.values if isinstance(value, Literal)]
             if len(listed) < len(node.values):
@@ -244,12 +252,11 @@ class Oracle:
             members = [literal_of(value, self.zone) for value in listed]
             target = kind
             for member in members:
-                target = meeting(target, kind_tuple(member))
+                target = meeting(target, member[1:])
             values = [cast(member, target, self.zone).value for member in members]
-            keys = [None if value is None else sort_key(value) for value in values]
-            self._lists[id(node), kind] = node, target, keys
-        _, target, keys = self._lists[id(node), kind]
-        return target, keys
+            keys = {sort_key(value) for value in values if value is not None}
+            self._lists[id(node), kind] = node, target, keys, None in values
+        return self._lists[id(node), kind][1:]
 
 
 def beyond_long(node: Comparison, left: Typed, right: Typed) -> bool | None:

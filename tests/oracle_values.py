@@ -1,6 +1,7 @@
 """Values of rows and literals as Spark has them, and its casts, for the oracle.
 
-Numbers are exact (``Fraction``), floats are floats; dates are days, timestamps microseconds. A
+Numbers are exact (``int``, and ``Fraction`` of decimals), floats are floats; dates are days,
+timestamps microseconds. A
 local time that does not exist moves forward by the gap, one that exists twice is the earlier
 instant.
 """
@@ -10,11 +11,11 @@ from __future__ import annotations
 import math
 import re
 import zoneinfo
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 DAY = 86_400_000_000
 
 
+#: Spark's name of a type, its bits, its precision and its scale
+Kind = tuple[str, int, int, int]
+
+
 class SparkError(Exception):
     """Spark would fail the query."""
 
@@ -33,8 +38,7 @@ class NotModelled(Exception):
     """There is no rule for this here."""
 
 
-@dataclass(frozen=True)
-class Typed:
+class Typed(NamedTuple):
     """A value with Spark's name of its type: ``int64``, ``decimal``, ``string``, ``null``, …"""
 
     value: Any
@@ -47,8 +51,8 @@ class Typed:
 # -- from Arrow to values --------------------------------------------------------------------------
 
 
-def kind_of(type: pa.DataType) -> tuple[str, int, int, int]:
-    """(kind, bits, precision, scale) of an Arrow type as Spark reads it."""
+def kind_of(type: pa.DataType) -> Kind:
+    """The kind of an Arrow type as Spark reads it."""
     t = pa.types
     if t.is_dictionary(type):
         return kind_of(type.value_type)
@@ -114,7 +118,7 @@ def values_of(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     plain: list[Any] = array.to_pylist()
     if t.is_date(array.type):
         return [None if day is None else (day - date(1970, 1, 1)).days for day in plain]
-    if t.is_decimal(array.type) or (t.is_integer(array.type)):
+    if t.is_decimal(array.type):
         return [None if number is None else Fraction(number) for number in plain]
     return plain
 
@@ -128,17 +132,26 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
-def look_up(row: dict[str, Any], schema: pa.Schema, path: tuple[str, ...]) -> Typed:
-    """The value at a path, names without regard to case; a field of a null struct is null."""
+def place_of(schema: pa.Schema, path: tuple[str, ...]) -> tuple[list[str], Kind]:
+    """The names on a path as the schema has them, found without regard to case, and what the
+    column there is."""
     fields: list[pa.Field] = list(schema)
-    value: Any = row
+    names: list[str] = []
     type: pa.DataType = pa.null()
     for part in path:
         field = next(f for f in fields if f.name.lower() == part.lower())
-        value = None if value is None else value[field.name]
+        names.append(field.name)
         type = field.type
         fields = list(type) if pa.types.is_struct(type) else []
-    return Typed(value, *kind_of(type))
+    return names, kind_of(type)
+
+
+def value_at(row: dict[str, Any], names: list[str]) -> Any:
+    """The value of a row at a place; a field of a null struct is null."""
+    value: Any = row
+    for name in names:
+        value = None if value is None else value[name]
+    return value
 
 
 # -- literals --------------------------------------------------------------------------------------
@@ -156,16 +169,16 @@ def literal_of(literal: Literal, zone: tzinfo) -> Typed:
             return cast(Typed(value, "string"), ("timestamp", 0, 0, 0), zone)
         if known[0] == "decimal":
             return Typed(Fraction(value, 10 ** known[3]), *known)
-        return Typed(Fraction(value) if known[0] == "int" else value, *known)
+        return Typed(int(value) if known[0] == "int" else value, *known)
     match value:
         case None:
             return Typed(None, "null")
         case bool():
             return Typed(value, "boolean")
         case int() if -(2**63) <= value < 2**63:
-            return Typed(Fraction(value), "int", 32 if -(2**31) <= value < 2**31 else 64)
+            return Typed(value, "int", 32 if -(2**31) <= value < 2**31 else 64)
         case int():
-            return Typed(Fraction(value), "decimal", 0, len(str(abs(value))), 0)
+            return Typed(value, "decimal", 0, len(str(abs(value))), 0)
         case float():
             return Typed(value, "float", 64)
         case Decimal():
@@ -215,24 +228,24 @@ def start_of_day(day: int, zone: tzinfo) -> int:
     return low
 
 
-def cast(x: Typed, target: tuple[str, int, int, int], zone: tzinfo) -> Typed:
+def cast(x: Typed, target: Kind, zone: tzinfo) -> Typed:
     """``CAST(x AS target)``, ANSI."""
     kind, bits, precision, scale = target
-    if x.value is None or (x.kind, x.bits, x.precision, x.scale) == target:
+    if x.value is None or x[1:] == target:
         return Typed(x.value, *target)
-    number = x.value if isinstance(x.value, Fraction) else None
+    number = x.value if x.kind in ("int", "decimal") else None
     found: Any = None
     match x.kind, kind:
         case "boolean", "int":
-            found = Fraction(int(x.value))
+            found = int(x.value)
         case "int" | "decimal" | "float", "int":
             if number is None and not math.isfinite(x.value):
                 raise SparkError("CAST_OVERFLOW")
-            found = Fraction(math.trunc(x.value))
+            found = math.trunc(x.value)
         case "string", "int":
             if not re.fullmatch(r"[+-]?\d+", x.value.strip()):
                 raise SparkError("CAST_INVALID_INPUT")
-            found = Fraction(int(x.value))
+            found = int(x.value)
         case "int" | "decimal" | "float", "float":
             if bits == 64:
                 found = float(x.value)
@@ -308,10 +321,10 @@ def from_iso(text: str, zone: tzinfo) -> int:
 
 # -- where types meet ------------------------------------------------------------------------------
 
-Kind = tuple[str, int, int, int]
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
+@cache
 def meeting(a: Kind, b: Kind) -> Kind:
     """The type at which two types are compared."""
     if a == b or b[0] == "null":

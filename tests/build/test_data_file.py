@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from skipstone.predicate.types import (
 from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.table.wanted_indexes import expression_column
 from tests.build.layout import SPARK, build, build_columns, values, written
-from tests.oracle import look_up, rows_of
+from tests.oracle import place_of, rows_of, sort_key, value_at, values_of
 from tests.processes import environment
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
 
@@ -81,29 +81,15 @@ def test_facts_are_those_of_the_rows(
     assert found.reasons == {}
     rows = rows_of(table)
     for column in columns:
-        seen = [look_up(row, table.schema, column_path(column)).value for row in rows]
+        names, _ = place_of(table.schema, column_path(column))
+        seen = [value_at(row, names) for row in rows]
         assert found.null_counts[column] == sum(value is None for value in seen)
         listed = found.values[ValueList(column)]
         assert listed is not None
-        mine = {key(v) for v in seen if v is not None}
-        theirs = [
-            look_up({"v": v}, pa.schema([("v", listed.type.value_type)]), ("v",)).value
-            for v in rows_of_list(listed)
-        ]
-        assert {key(v) for v in theirs} == mine
+        mine = {sort_key(v) for v in seen if v is not None}
+        theirs = values_of(listed.flatten())
+        assert {sort_key(v) for v in theirs} == mine
         assert len(theirs) == len(mine)
-
-
-def rows_of_list(listed: pa.Array) -> list[Any]:
-    from tests.oracle import values_of
-
-    return values_of(listed.flatten())
-
-
-def key(value: Any) -> Any:
-    from tests.oracle import sort_key
-
-    return sort_key(value)
 
 
 def test_types_as_spark_reads_them(tmp_path: Path) -> None:

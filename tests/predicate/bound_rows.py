@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
 from skipstone.predicate.types import column_path
-from tests.oracle import kind_of, look_up, rows_of, sort_key
+from tests.oracle import kind_of, place_of, rows_of, sort_key, value_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ def _true(tree: Any, row: dict[str, Any], schema: pa.Schema, opaque: bool) -> bo
 
 
 def _leaf(leaf: Leaf, row: dict[str, Any], schema: pa.Schema) -> bool:
-    value = look_up(row, schema, column_path(leaf.column)).value
+    value = value_at(row, place_of(schema, column_path(leaf.column))[0])
     if leaf.op is Op.IS_NULL:
         return value is None
     if leaf.op is Op.NOT_NULL:
