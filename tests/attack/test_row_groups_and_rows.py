@@ -33,7 +33,7 @@ from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.questdb.evidence.written import with_ids
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, columns, predicates
-from tests.table.brute_force import picked, rows_of
+from tests.table.brute_force import build, picked, rows_of
 
 if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr
@@ -128,15 +128,6 @@ def drifted_questions(
     return files, whole, draw(predicates(whole)), indexes, mode
 
 
-def built(table: skipstone.Table, indexes: list[str], mode: Any) -> None:
-    """Those of ``indexes`` that the columns may have."""
-    for each in indexes:
-        try:
-            table.build(indexes=[each], pm=mode)
-        except SkipstoneError as error:
-            note(f"{each}: {error}")
-
-
 def check_plan(
     plan: skipstone.Plan, files: list[tuple[pa.Table, dict[str, Any]]], expected: list[int]
 ) -> None:
@@ -190,7 +181,7 @@ def test_no_row_is_lost_where_types_drift(
             assert table.count(text) == len(expected)
             found = table.query(text, columns=[column_name((n,)) for n in whole.column_names])
             assert rows_of(found) == rows_of(picked(whole, expected))
-            built(table, indexes, mode)
+            build(table, indexes, pm=mode)
 
 
 def test_first_rows_by_no_key(tmp_path: Path) -> None:

@@ -91,16 +91,20 @@ def rows_of(table: pa.Table) -> list[list[Any]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def build(table: skipstone.Table, indexes: list[str]) -> None:
-    """Those of ``indexes`` that the types of their columns have."""
-    good = []
-    for each in indexes:
-        try:
-            table.build(indexes=[each])
-        except SkipstoneError:
-            continue
-        good.append(each)
-    note(str(good))
+def build(table: skipstone.Table, indexes: list[str], **settings: Any) -> None:
+    """Those of ``indexes`` that the types of their columns have, in few builds: one that is refused
+    is tried again in halves."""
+    if not indexes:
+        return
+    try:
+        table.build(indexes=indexes, **settings)
+    except SkipstoneError:
+        if len(indexes) > 1:
+            middle = len(indexes) // 2
+            build(table, indexes[:middle], **settings)
+            build(table, indexes[middle:], **settings)
+    else:
+        note(str(indexes))
 
 
 def indexed(root: Path, question: Question) -> tuple[skipstone.Table, pa.Table, list[int]] | None:
