@@ -522,3 +522,14 @@ def test_unknown_python_values_prune_nothing() -> None:
     found = bound(from_dnf([("i", "=", object())]))
     assert isinstance(found, Opaque)
     assert "object" in found.reason
+
+
+@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">=", "<=>"])
+@pytest.mark.parametrize("left, right", [("1", "2"), ("2", "2.0"), ("'b'", "'a'")])
+def test_constants_are_compared(left: str, op: str, right: str) -> None:
+    below, equal = (left, right) == ("1", "2"), left == "2"
+    above = not below and not equal
+    holds = {"<": below, ">": above, "<=": below or equal, ">=": above or equal}
+    truth = holds.get(op, equal != (op == "<>"))
+    assert bound(f"{left} {op} {right}") == Const(truth)
+    assert bound(f"NOT {left} {op} {right}") == Const(not truth)
