@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import contextmanager
-from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -39,7 +38,6 @@ from skipstone.parquet.pages.page import dictionaries_lack_headers
 
 from .bulk_chunks import (
     CODEC,
-    DECODED,
     LENGTH,
     NUMBER_WIDTHS,
     OFFSET,
@@ -110,12 +108,8 @@ class LeafChunks:
     leaf: int
     kind: BulkKind
     spans: NDArray[np.int64]
-    _sizes: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        rows = self.spans[:, (LENGTH, ROWS, DECODED)].tolist()
-        sizes = tuple([length + max(length, plain) + VALUE * n for length, n, plain in rows])
-        object.__setattr__(self, "_sizes", sizes)
+    #: about how many bytes each takes, stored and decoded
+    sizes: Sequence[int]
 
     def of(self, groups: Sequence[int]) -> NDArray[np.int64]:
         """The spans of some row groups, ascending."""
@@ -123,7 +117,7 @@ class LeafChunks:
 
     def size(self, groups: Sequence[int]) -> int:
         """About how many bytes some chunks take, stored and decoded."""
-        return sum([self._sizes[group] for group in groups])
+        return sum([self.sizes[group] for group in groups])
 
 
 def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> LeafChunks | None:
@@ -136,10 +130,12 @@ def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> Lea
     together = footer.num_leaves <= _NARROW
     first, stop = (0, footer.num_leaves) if together else (leaf, leaf + 1)
     spans = footer.by_row_group(_spans, first, stop)[:, leaf - first]
-    start, length = spans[:, OFFSET], spans[:, LENGTH]
-    if np.any(start < 0) or np.any(length > size - start):
-        return None
-    return LeafChunks(leaf, kind, spans)
+    sizes = []
+    for start, length, rows, _, decoded in spans.tolist():
+        if start < 0 or length > size - start:
+            return None
+        sizes.append(length + max(length, decoded) + VALUE * rows)
+    return LeafChunks(leaf, kind, spans, sizes)
 
 
 @lru_cache(maxsize=256)
