@@ -59,7 +59,6 @@ from .tree import (
     disjunction,
     flat,
 )
-from .typed_casts import name_of
 from .types import (
     INTERVAL,
     TIMESTAMP,
@@ -418,6 +417,8 @@ class Binder(ExpressionBinder):
             return typed(value)
         canonical = type if pa.types.is_null(type) else spark_type(type)
         if canonical is None:
+            from .typed_casts import name_of
+
             raise Unusable(f"a literal of type {name_of(type)}")
         if value is None:
             return Constant(None, canonical)
