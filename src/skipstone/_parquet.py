@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class ArrowParquetFile:
     """A file as ``pyarrow.parquet.ParquetFile`` reads it. Ranges are not joined (``pre_buffer``)
-    unless that is asked for."""
+    unless that is asked for. ``UnicodeDecodeError`` for names that are not text."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ArrowParquetFile:
             decryption_properties=decryption,
             arrow_extensions_enabled=True,
         )
-        self._reader = reader
+        self._reader, self._paths = reader, reader.column_paths
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -62,8 +62,7 @@ class ArrowParquetFile:
         """These top-level columns of all row groups, or of one."""
         leaves = None
         if columns is not None:
-            paths = self._reader.column_paths
-            leaves = [at for at, path in enumerate(paths) if path[0] in columns]
+            leaves = [at for at, path in enumerate(self._paths) if path[0] in columns]
         if row_group is None:
             return self._reader.read_all(column_indices=leaves, use_threads=use_threads)
         return self._reader.read_row_group(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import OWN, REASONS, ROW_GROUPS, own_for_plans
-from skipstone.facts.parts import MERGED, open_part
+from skipstone.facts.part_columns import OWN, REASONS, ROW_GROUPS, ROWS, own_for_plans
+from skipstone.facts.parts import MERGED, name_of_part, open_part
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
 from skipstone.pruning import Cause
@@ -329,3 +329,18 @@ def test_value_lists_are_as_built(table: Table) -> None:
     assert lists.stored.values.to_pylist() == [["v0"], ["v1"], ["v2"]]
     assert lists.stored.nulls.tolist() == [1, 1, 1]
     assert lists.stored.rows.tolist() == [11, 11, 11]
+
+
+def test_a_part_whose_columns_have_no_name_is_not_believed(table: Table) -> None:
+    """The footer has the name that belongs to it, and a name in it is not text."""
+    (name,) = table.build(MINMAX)
+    path = Path(table.store.location.facts) / name
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = data[:start] + data[start:].replace(ROWS.encode(), ROWS.encode()[:-1] + b"\xdf")
+    assert damaged != data
+    path.rename(path.with_name("whole"))
+    other = path.with_name(name_of_part(damaged[start:-8]))
+    other.write_bytes(damaged)
+    with pytest.raises(FormatError, match="not a fact part"):
+        open_part(str(other), len(damaged), 0, table.store.storage)
