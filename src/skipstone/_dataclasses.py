@@ -21,24 +21,23 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(kind=None, /, **options):
+    def dataclass(kind=None, /, *, frozen=False, order=False, **options):
         """As ``dataclasses.dataclass``; see the module."""
         if kind is None:
-            return partial(dataclass, **options)
-        if not options.get("frozen") or options.get("order"):
-            return dataclasses.dataclass(kind, **options)
+            return partial(dataclass, frozen=frozen, order=order, **options)
+        if not frozen or order:
+            return dataclasses.dataclass(kind, frozen=frozen, order=order, **options)
         return _frozen(kind, **options)
 
 
 def _frozen(
     kind: type,
     *,
-    frozen: bool,
     repr: bool = True,
     eq: bool = True,
     slots: bool = False,
     kw_only: bool = False,
-) -> type:
+) -> Any:
     own = {name for name in ("__repr__", "__eq__", "__doc__") if vars(kind).get(name) is not None}
     hashes = vars(kind).get("__hash__") is not None
     if "__doc__" not in own:  # else it is made of a signature, which takes long
@@ -59,7 +58,7 @@ def _frozen(
         if not hashes:
             hashed = [each for each in fields if (each.compare if each.hash is None else each.hash)]
             made.__hash__ = _hash_of([each.name for each in hashed])
-    return made  # type: ignore[no-any-return]  # a class
+    return made
 
 
 class _Made:
@@ -144,10 +143,11 @@ def _repr_of(names: Sequence[str]) -> Callable[[Any], str]:
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], Any]:
-    """Gets the values of ``names`` as a tuple; one name twice, so that a tuple is compared."""
+    """Gets the values of ``names`` as a tuple."""
     if not names:
         return lambda value: ()
-    return attrgetter(*names, names[0])
+    # With one name, attrgetter returns its value alone.
+    return attrgetter(*names) if len(names) > 1 else attrgetter(*names, *names)
 
 
 def _eq_of(names: Sequence[str]) -> Callable[[Any, object], bool]:

@@ -289,6 +289,27 @@ def test_files_beside_one_that_differs_are_read_together(
     assert max(files) == 3
 
 
+@pytest.mark.parametrize("where", ["unique LIKE 'row 1%'", "unique LIKE 'row 1%' AND kind <> 'k3'"])
+def test_many_rows_of_some_files_that_differ(
+    lake: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole columns of those with a match are decoded; the others of a batch have none."""
+    whole: list[int] = []
+    real = bulk_rows.read_columns
+
+    def asked(pieces: Any, names: Any, *arguments: Any, **options: Any) -> Any:
+        found = real(pieces, names, *arguments, **options)
+        if "x" in names and found is not None:
+            whole.append(len(pieces))
+        return found
+
+    monkeypatch.setattr(bulk_rows, "read_columns", asked)
+    with together():
+        found = skipstone.Table(str(lake)).query(where, columns=["x", "small"])
+    assert found.equals(rows_for(where).select(["x", "small"]))
+    assert 0 < sum(whole) < FILES // 2
+
+
 def test_texts_that_do_not_fit_into_one_array(
     indexed: skipstone.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

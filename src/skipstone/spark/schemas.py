@@ -46,7 +46,7 @@ def _canonical(type: pa.DataType, name: str) -> pa.DataType:
     if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
         return pa.list_(_canonical(type.value_type, name))
     if t.is_null(type):
-        return pa.int32()  # as which it is stored
+        return pa.int32()  # its values are stored as INT32
     found = spark_type(type)
     if found is None:
         raise UnsupportedError(
